@@ -1,0 +1,119 @@
+"""One frozen settings object, built once at an entry point from ``TRAJECTORY_PLATFORM_*`` variables.
+
+Core functions never read the environment: they take the values they need. ``Settings.used_by(stage)``
+names the settings that enter the identity of a stage, so that changing a setting rebuilds exactly what
+depends on it.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class HoldOut(BaseModel):
+    """One dated entry of the hold-out list: from ``since`` (until ``until``) these problems are sealed or dev.
+
+    Either whole suites (``suite_id``) or single problems (``problem_key`` / ``problem_id``) are named.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    pool: Literal["sealed", "dev"] = "sealed"
+    since: date
+    until: date | None = None
+    suite_id: str | None = None
+    problem_id: str | None = None
+    problem_key: str | None = None
+
+    @model_validator(mode="after")
+    def _names_something(self) -> HoldOut:
+        if not (self.suite_id or self.problem_id or self.problem_key):
+            raise ValueError("a hold-out entry names a suite_id, a problem_id or a problem_key")
+        return self
+
+
+class Settings(BaseSettings):
+    """Everything a user may set. Defaults are the ones of ``docs/architecture.md``."""
+
+    model_config = SettingsConfigDict(env_prefix="TRAJECTORY_PLATFORM_", frozen=True, extra="ignore")
+
+    # where things are
+    data_root: str = Field("data/days", description="raw days: local folder or s3://bucket/prefix")
+    lake_uri: str = Field("data/lake", description="folder of the Delta tables")
+    checkpoint_root: str = Field("data/checkpoints", description="folder of the checkpoints")
+    first_day: date = Field(date(2026, 3, 26), description="first partition (the subnet's launch)")
+
+    # reading raw artifacts
+    max_artifact_bytes: int = Field(64 << 20, gt=0, description="stored size above which an artifact is too_large")
+    max_inflated_bytes: int = Field(256 << 20, gt=0, description="inflated size above which an artifact is too_large")
+    max_record_bytes: int = Field(16 << 20, gt=0, description="one trace (line or array) above this is too_large")
+    max_depth: int = Field(100, gt=0, description="JSON nesting above which a record is too_deep")
+    batch_rows: int = Field(256, gt=0, description="rows per record batch; bounds memory")
+    workers: int = Field(1, ge=1, description="processes for per-trace work; never changes the result")
+
+    # the axis (design 4)
+    axis_a_min_share: float = Field(0.8, gt=0, le=1)
+    axis_b_max_share: float = Field(0.2, ge=0, lt=1)
+
+    # judging and gates
+    judge: str = Field("rules", description="rules | validator (an LLM model name from the judging issue on)")
+    reasoning_gate: float = Field(0.7, ge=0, le=1)
+    title_regime: Literal["normalised"] = "normalised"
+
+    # splits
+    pool_key: str = Field("trajectory-platform", min_length=1)
+    pool_train: int = Field(80, ge=0)
+    pool_dev: int = Field(10, ge=0)
+    pool_sealed: int = Field(10, ge=0)
+    window_days: int = Field(40, ge=1)
+    hold_outs: tuple[HoldOut, ...] = ()
+    max_cluster_share: float = Field(0.2, gt=0, le=1, description="a larger cluster stops the run")
+    min_problems_for_share: int = Field(50, ge=1, description="below this many problems the share is not tested")
+
+    # training
+    seed: int = 0
+    recipe: str = Field("smoke", description="name of a shipped recipe or path of a YAML file")
+
+    @model_validator(mode="after")
+    def _pools_add_up(self) -> Settings:
+        if self.pool_train + self.pool_dev + self.pool_sealed != 100:
+            raise ValueError("pool_train + pool_dev + pool_sealed must be 100")
+        if self.axis_b_max_share >= self.axis_a_min_share:
+            raise ValueError("axis_b_max_share must be below axis_a_min_share")
+        return self
+
+    @property
+    def lake_path(self) -> Path:
+        return Path(self.lake_uri)
+
+    def used_by(self, stage: str) -> dict[str, Any]:
+        """The settings that enter the identity of one stage, as JSON values."""
+        dumped = self.model_dump(mode="json", include=set(STAGE_SETTINGS[stage]))
+        return {name: dumped[name] for name in sorted(dumped)}
+
+
+_READING = ("max_artifact_bytes", "max_inflated_bytes", "max_record_bytes", "max_depth")
+STAGE_SETTINGS: dict[str, tuple[str, ...]] = {
+    "raw_traces": _READING,
+    "problem_suites": (),
+    "trajectories": _READING,
+    "judged_traces": ("judge", "title_regime"),
+    "axis_a_corpus": ("axis_a_min_share", "axis_b_max_share", "judge", "reasoning_gate"),
+    "leak_clusters": (
+        "pool_key",
+        "pool_train",
+        "pool_dev",
+        "pool_sealed",
+        "hold_outs",
+        "max_cluster_share",
+        "min_problems_for_share",
+    ),
+    "leak_guarded_splits": ("window_days",),
+    "sft_checkpoint": ("seed",),
+    "sft_eval": ("seed",),
+    "checkpoint_lineage": (),
+}
