@@ -1,0 +1,277 @@
+"""The lake as its users see it: publish a day, ask what is published, read it.
+
+Publishing replaces one slot (a day, or a day and stage) in one atomic Delta commit. Everything that can fail because
+of the data (contract, conservation, pool disjointness) fails before that commit and leaves the old day. The order of
+a publish, with what a reader sees after kill -9 at each point:
+
+    check and digest the rows, stage them aside (old day)  ->  take the table's lease (old)  ->  move the staged files
+    into the table (old; invisible, orphans for ``vacuum``)  ->  Delta commit (new)  ->  manifest (new; without it
+    the slot is "not current" and the next run rebuilds it with the same content digest)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trajectory_platform.errors import Abort, FailPartition
+from trajectory_platform.lake import manifests
+from trajectory_platform.lake.manifests import Manifest, Slot, check_json, slot, table_of
+from trajectory_platform.lake.tables import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from trajectory_platform.lake.retention import PurgeReport, VacuumReport
+    from trajectory_platform.lake.snapshots import Snapshot
+    from trajectory_platform.lake.staging import Staged
+
+
+class Lake:
+    """A folder of Delta tables. Cheap to construct; nothing is opened or created before it is used."""
+
+    def __init__(self, uri: str) -> None:
+        if "://" in uri:
+            raise Abort(
+                f"lake_uri must be a local folder, not {uri.partition('://')[0]}:// (raw days may lie in s3://)"
+            )
+        self.root = Path(uri).absolute()
+
+    def publish(
+        self,
+        table: Table | str,
+        day: str,
+        data: pa.Table | Iterable[pa.RecordBatch],
+        *,
+        identity: str,
+        inputs: Mapping[str, Any],
+        code_version: str,
+        settings: Mapping[str, Any],
+        complete: bool = True,
+        summary: Mapping[str, Any] | None = None,
+        part: Mapping[str, str] | None = None,
+        verify: Sequence[Callable[[pa.Table], None]] = (),
+    ) -> Manifest:
+        """Replace one slot by ``data``; returns what is published now.
+
+        Rows equal to the published ones (same content digest, stored bytes still sound) make no commit: only the
+        manifest is written anew. A slot that another process published meanwhile is left alone: its manifest is
+        returned when it holds the same identity and rows.
+
+        Args:
+            data: rows in the declared columns and types. A table in any order; batches of a big-text table sorted by
+                key (they are read once, never all at once).
+            identity: digest of what the rows were made of.
+            verify: called with the rows before the commit (big-text tables: without their ``HEAVY_COLUMNS``); whatever
+                they raise stops the publish.
+
+        Raises:
+            FailPartition: contract broken, rows not sorted, disk full, another process published the slot meanwhile.
+            Abort: no such table, day or part.
+        """
+        where = slot(table, day, part)
+        started = self.state(where)
+        described = {
+            "inputs": check_json("inputs", inputs),
+            "settings": check_json("settings", settings),
+            "summary": check_json("summary", summary or {}),
+        }
+        with ExitStack() as stack:
+            staged, rows = self._prepare(where, data, stack)
+            for check in verify:
+                check(staged.light)
+            manifest = Manifest(
+                table=where.table.name,
+                day=where.day,
+                part=where.part,
+                identity=identity,
+                content_digest=staged.content_digest,
+                table_version=-1,
+                rows=staged.rows,
+                complete=complete,
+                code_version=code_version,
+                files={},
+                **described,
+            )
+            return self._commit(where, manifest, staged, rows, started)
+
+    def manifest(self, table: Table | str, day: str, part: Mapping[str, str] | None = None) -> Manifest | None:
+        """What is published in a slot; None when nothing is, or when no manifest describes the rows that are there."""
+        where = slot(table, day, part)
+        return self._bound(where, self._snapshot(where.table))
+
+    def manifests(self, table: Table | str) -> list[Manifest]:
+        """All manifests of a table that describe its present rows, by slot. One reading of the log for all days."""
+        declared = table_of(table)
+        snapshot = self._snapshot(declared)
+        found = (self._bound(where, snapshot) for where in manifests.slots(self.root, declared))
+        return [manifest for manifest in found if manifest is not None]
+
+    def is_current(self, table: Table | str, day: str, identity: str, part: Mapping[str, str] | None = None) -> bool:
+        """True when the slot was published completely with this identity and its files are there in full size.
+
+        A cheap test (the log and the file sizes); ``verification.verify`` reads the bytes.
+        """
+        from trajectory_platform.lake.reading import missing
+
+        where = slot(table, day, part)
+        found = self._bound(where, self._snapshot(where.table))
+        if found is None or not found.complete or found.identity != identity:
+            return False
+        return not missing(self.root, where.table, found.files)
+
+    def invalidate(self, table: Table | str, day: str, part: Mapping[str, str] | None = None) -> None:
+        """Make a slot not current, so that the next run builds it anew. The rows stay readable."""
+        manifests.remove(self.root, slot(table, day, part))
+
+    def days(self, table: Table | str) -> list[str]:
+        """Published days of a table, empty ones included, ascending."""
+        declared = table_of(table)
+        snapshot = self._snapshot(declared)
+        found = {file.values[0][1] for file in snapshot.files} if snapshot else set()
+        return sorted(found | {manifest.day for manifest in self.manifests(declared)})
+
+    def read(
+        self,
+        table: Table | str,
+        days: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,
+    ) -> pa.Table:
+        """Published rows in the declared schema, ordered by day and key.
+
+        Args:
+            days: only these days; None for all. A day that was never published has no rows.
+            columns: only these, in this order.
+            filter: a ``pyarrow.compute`` expression over the declared columns.
+
+        Raises:
+            FailPartition: a data file is damaged; the message names it. Days in other files stay readable.
+        """
+        from trajectory_platform.lake.reading import read_rows, schema_of
+
+        declared = table_of(table)
+        snapshot = self._snapshot(declared)
+        wanted = None if days is None else {manifests.checked_day(day) for day in days}
+        files = [file for file in (snapshot.files if snapshot else ()) if wanted is None or file.values[0][1] in wanted]
+        if not files:
+            return schema_of(declared, columns).empty_table()
+        return read_rows(self.root, declared, files, columns, filter)
+
+    def batches(
+        self, table: Table | str, day: str, columns: Sequence[str] | None = None, batch_rows: int = 256
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one day ordered by key, at most ``batch_rows`` at a time; memory does not grow with the day."""
+        from trajectory_platform.lake.reading import read_batches
+
+        declared = table_of(table)
+        snapshot = self._snapshot(declared)
+        wanted = manifests.checked_day(day)
+        files = [file for file in (snapshot.files if snapshot else ()) if file.values[0][1] == wanted]
+        yield from read_batches(self.root, declared, files, columns, batch_rows)
+
+    def vacuum(self, **options: Any) -> VacuumReport:
+        """Remove files nobody needs; see ``retention.vacuum``."""
+        from trajectory_platform.lake.retention import vacuum
+
+        return vacuum(self, **options)
+
+    def purge(self, trace_ids: Iterable[str], **options: Any) -> PurgeReport:
+        """Remove retracted traces and the bytes that held them; see ``retention.purge``."""
+        from trajectory_platform.lake.retention import purge
+
+        return purge(self, trace_ids, **options)
+
+    def _snapshot(self, table: Table) -> Snapshot | None:
+        from trajectory_platform.lake.snapshots import open_snapshot
+
+        return open_snapshot(self.root, table)
+
+    def _bound(self, where: Slot, snapshot: Snapshot | None) -> Manifest | None:
+        """The manifest of a slot where it is sound and describes the files of the snapshot."""
+        try:
+            found = manifests.load(self.root, where)
+        except FailPartition:
+            return None  # damaged: the slot is rebuilt; `verification.verify` names the damage
+        files = snapshot.of(where) if snapshot else {}
+        return found if found is not None and snapshot is not None and found.files == files else None
+
+    def state(self, where: Slot) -> tuple[dict[str, int], Manifest | None]:
+        """Active files of a slot and the manifest that describes them; equal states mean nobody published between."""
+        snapshot = self._snapshot(where.table)
+        return snapshot.of(where) if snapshot else {}, self._bound(where, snapshot)
+
+    def _prepare(self, where: Slot, data: Any, stack: ExitStack) -> tuple[Staged, pa.Table | None]:
+        """Check and digest the rows; big text goes to staged files, small rows come back as a sorted table."""
+        import pyarrow as pa
+
+        from trajectory_platform.lake import contracts, digests, reading, snapshots, staging
+
+        if not where.table.big_text:
+            rows = _one_table(where, data)
+            contracts.check_values(where, rows)
+            rows = reading.sorted_rows(where.table, rows).combine_chunks()
+            digest = digests.table_digest(where.table, rows)
+            return staging.Staged((), rows.num_rows, digest, rows), rows
+        if isinstance(data, pa.Table):
+            data = reading.sorted_rows(where.table, contracts.conform(where, data)).to_batches(staging.GROUP_ROWS)
+        try:
+            folder = stack.enter_context(staging.staging_folder(self.root, where.table.name))
+            staged = staging.stage(where, data, folder)
+        except OSError as error:
+            raise FailPartition(f"{where} was not published: {snapshots.first_line(error)}") from error
+        contracts.check_values(where, staged.light)
+        return staged, None
+
+    def _commit(
+        self,
+        where: Slot,
+        manifest: Manifest,
+        staged: Staged,
+        rows: pa.Table | None,
+        started: tuple[dict[str, int], Manifest | None],
+    ) -> Manifest:
+        from trajectory_platform.lake import snapshots
+        from trajectory_platform.lake.lease import table_lease
+
+        with snapshots.plain_errors(f"{where} was not published"), table_lease(self.root, where.table.name):
+            files, published = self.state(where)
+            if (files, published) != started:
+                if published is not None and _same(published, manifest) and published.complete == manifest.complete:
+                    return published
+                raise FailPartition(f"{where} was published by another process meanwhile; run it again")
+            if published is not None and published.content_digest == manifest.content_digest and self._sound(where):
+                kept = replace(manifest, table_version=published.table_version, files=published.files)
+                if kept != published:
+                    manifests.save(self.root, where, kept)
+                return kept
+            if rows is not None:
+                after = snapshots.replace_rows(self.root, where, rows)
+            else:
+                after = snapshots.replace_files(self.root, where, staged)
+            written = replace(manifest, table_version=after.version, files=after.of(where))
+            manifests.save(self.root, where, written)
+            return written
+
+    def _sound(self, where: Slot) -> bool:
+        """Does the stored slot still hold the rows its manifest names? Reads them: a rebuild must repair bad bytes."""
+        from trajectory_platform.lake.verification import slot_damage
+
+        return slot_damage(self, where) is None
+
+
+def _same(one: Manifest, other: Manifest) -> bool:
+    return one.identity == other.identity and one.content_digest == other.content_digest
+
+
+def _one_table(where: Slot, data: Any) -> pa.Table:
+    import pyarrow as pa
+
+    from trajectory_platform.lake import contracts, reading
+
+    if isinstance(data, pa.Table):
+        return contracts.conform(where, data)
+    return reading.one_table(where.table, (contracts.conform(where, batch) for batch in data))

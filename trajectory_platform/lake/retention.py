@@ -1,0 +1,315 @@
+"""Removing what nobody needs (``vacuum``) and what nobody may keep (``purge``).
+
+A file is needed while it is active, while a version that names it is kept, or while it was replaced less than the
+retention ago (a reader may still be in it). Kept versions are those of ``checkpoints`` manifests, of partition
+manifests and of the caller. Everything else in a table folder goes: replaced files after the retention, files of
+killed writers at once (all writers hold the table's lease, and so does this).
+
+Retracted text is stronger than any keeping: files that hold a retracted trace are deleted, and the report says which
+kept versions lost files by it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trajectory_platform.errors import FailPartition
+from trajectory_platform.lake import manifests, staging
+from trajectory_platform.lake.lease import table_lease
+from trajectory_platform.lake.manifests import Manifest, Slot, slot, table_of
+from trajectory_platform.lake.snapshots import (
+    FILE_RETENTION_DAYS,
+    Snapshot,
+    open_snapshot,
+    plain_errors,
+    replace_files,
+    replace_rows,
+)
+from trajectory_platform.lake.tables import CHECKPOINTS, TABLES, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from trajectory_platform.lake.publish import Lake
+
+_LOG_LEFTOVER = re.compile(r"_commit_.*\.tmp|.*\.tmp|.*#\d+")
+
+
+@dataclass
+class VacuumReport:
+    """What was removed, or would be (``dry_run``). Paths lie below the lake folder.
+
+    Attributes:
+        removed: deleted files. removed_bytes: their size.
+        kept_versions: table -> versions whose files were kept.
+        missing_versions: table -> versions that are named somewhere but are not in the log.
+        broken_versions: table -> kept version -> files it lost to a retraction.
+        unreadable: superseded files that could not be searched for retracted traces; look at them by hand.
+    """
+
+    dry_run: bool
+    removed: list[str] = field(default_factory=list)
+    removed_bytes: int = 0
+    kept_versions: dict[str, list[int]] = field(default_factory=dict)
+    missing_versions: dict[str, list[int]] = field(default_factory=dict)
+    broken_versions: dict[str, dict[int, list[str]]] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
+
+
+@dataclass
+class PurgeReport:
+    """What a retraction did: table -> day -> rows removed, and the vacuum that deleted the bytes."""
+
+    rows: dict[str, dict[str, int]]
+    vacuum: VacuumReport
+
+
+def vacuum(
+    lake: Lake,
+    *,
+    tables: Iterable[Table | str] | None = None,
+    keep: Mapping[str, Iterable[int]] | None = None,
+    partition_versions: bool = True,
+    retention_days: int = FILE_RETENTION_DAYS,
+    retracted: Collection[str] = (),
+    dry_run: bool = False,
+) -> VacuumReport:
+    """Remove the files of all tables that nothing needs (see the module).
+
+    Args:
+        keep: table name -> further versions to keep.
+        partition_versions: False keeps, of what partition manifests name, only their own (always active) files.
+            After a rebuild of every day the old files are otherwise kept as long as one old manifest is left.
+        retracted: trace ids whose superseded files are deleted whatever names them. Rows in *active* files are the
+            business of ``purge``.
+
+    Raises:
+        FailPartition: a checkpoint manifest or a log cannot be read; nothing is removed on a guess.
+    """
+    report = VacuumReport(dry_run)
+    named = named_versions(lake, partition_versions=partition_versions)
+    for name, versions in (keep or {}).items():
+        named.setdefault(table_of(name).name, set()).update(versions)
+    for table in map(table_of, TABLES if tables is None else tables):
+        if not (lake.root / table.name).is_dir() and not (lake.root / "_staging" / table.name).is_dir():
+            continue
+        with plain_errors(f"vacuum of {table.name}"), table_lease(lake.root, table.name):
+            for path in staging.remove_dead(lake.root, table.name, dry_run=dry_run):
+                report.removed.append(path)
+            _vacuum_table(lake.root, table, named.get(table.name, set()), retention_days, set(retracted), report)
+    return report
+
+
+def named_versions(lake: Lake, *, partition_versions: bool = True) -> dict[str, set[int]]:
+    """Table -> versions that checkpoint manifests (and partition manifests) name. Raises FailPartition."""
+    named: dict[str, set[int]] = {}
+    for row in lake.read(CHECKPOINTS, columns=["checkpoint_id", "manifest"]).to_pylist():
+        try:
+            _collect(json.loads(row["manifest"]).get("inputs"), named)
+        except (ValueError, AttributeError) as error:
+            raise FailPartition(f"manifest of checkpoint {row['checkpoint_id']!r:.80} cannot be read") from error
+    for table in TABLES.values() if partition_versions else ():
+        for manifest in lake.manifests(table):
+            named.setdefault(table.name, set()).add(manifest.table_version)
+            _collect(manifest.inputs, named)
+    return named
+
+
+def purge(lake: Lake, trace_ids: Iterable[str], *, tables: Iterable[Table | str] | None = None) -> PurgeReport:
+    """Remove traces from the published days in new commits, then delete every file that held them.
+
+    Identities stay, so a purged day is not rebuilt from the raw artifact by the next run; keeping the trace out of
+    later rebuilds is the publisher's business. The content digest changes, so everything downstream is rebuilt.
+
+    Args:
+        tables: tables to clean; None for all with big text.
+    """
+    ids = set(trace_ids)
+    chosen = [table for table in TABLES.values() if table.big_text] if tables is None else list(map(table_of, tables))
+    rows: dict[str, dict[str, int]] = {}
+    for table in chosen:
+        for where in _slots_holding(lake, table, ids):
+            removed = _publish_without(lake, where, ids)
+            rows.setdefault(table.name, {})[where.day] = removed
+    return PurgeReport(rows, vacuum(lake, tables=chosen, retracted=ids))
+
+
+def _collect(inputs: Any, named: dict[str, set[int]]) -> None:
+    """Versions in ``{table: {"version": n, ...}}``, also nested and in lists of such objects."""
+    if isinstance(inputs, list):
+        for item in inputs:
+            _collect(item, named)
+    if not isinstance(inputs, dict):
+        return
+    for name, value in inputs.items():
+        for entry in value if isinstance(value, list) else [value]:
+            if name in TABLES and isinstance(entry, dict):
+                for word in ("version", "table_version"):
+                    if isinstance(entry.get(word), int) and not isinstance(entry[word], bool):
+                        named.setdefault(name, set()).add(entry[word])
+        _collect(value, named)
+
+
+def _vacuum_table(
+    root: Path, table: Table, versions: set[int], retention_days: int, retracted: set[str], report: VacuumReport
+) -> None:
+    snapshot = open_snapshot(root, table)
+    active = {file.path for file in snapshot.files} if snapshot else set()
+    by_version = _files_of_versions(root, table, snapshot, versions, report)
+    kept = active.union(*by_version.values())
+    recent = _recently_replaced(snapshot, retention_days)
+    for path in _data_files(root / table.name):
+        if path in active:
+            continue
+        holds = _holds(root, table, path, retracted, report) if retracted else False
+        if not holds and (path in kept or path in recent):
+            continue
+        _delete(root, f"{table.name}/{path}", report)
+        for version, files in by_version.items():
+            if path in files:
+                report.broken_versions.setdefault(table.name, {}).setdefault(version, []).append(path)
+    log = root / table.name / "_delta_log"
+    for leftover in sorted(log.iterdir()) if log.is_dir() else ():
+        if _LOG_LEFTOVER.fullmatch(leftover.name):
+            _delete(root, f"{table.name}/_delta_log/{leftover.name}", report)
+
+
+def _files_of_versions(
+    root: Path, table: Table, snapshot: Snapshot | None, versions: set[int], report: VacuumReport
+) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {}
+    for version in sorted(versions):
+        past = None
+        if snapshot is not None and 0 <= version <= snapshot.version:
+            try:
+                past = open_snapshot(root, table, version)
+            except FailPartition:
+                past = None  # its log entries are gone: reported as missing
+        if past is None:
+            report.missing_versions.setdefault(table.name, []).append(version)
+        else:
+            found[version] = {file.path for file in past.files}
+            report.kept_versions.setdefault(table.name, []).append(version)
+    return found
+
+
+def _recently_replaced(snapshot: Snapshot | None, retention_days: int) -> set[str]:
+    if snapshot is None:
+        return set()
+
+    def tombstones(hours: int) -> set[str]:
+        listed = snapshot.delta.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False)
+        return set(listed)
+
+    return tombstones(0) - tombstones(24 * retention_days)
+
+
+def _data_files(folder: Path) -> list[str]:
+    """Every file below a table folder except the log, also torn uploads (``name#1``) that Delta never lists."""
+    found = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name != "_delta_log")
+        found += [str((Path(parent) / name).relative_to(folder)) for name in names]
+    return sorted(found)
+
+
+def _delete(root: Path, relative: str, report: VacuumReport) -> None:
+    path = root / relative
+    report.removed.append(relative)
+    report.removed_bytes += path.lstat().st_size
+    if not report.dry_run:
+        path.unlink()
+
+
+def _holds(root: Path, table: Table, path: str, ids: set[str], report: VacuumReport) -> bool:
+    """Does a superseded file hold one of these traces? Only the id column is read."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    if "trace_id" not in table.columns:
+        return False
+    wanted = pa.array(sorted(ids), pa.string())
+    try:
+        with pq.ParquetFile(root / table.name / path) as parquet:
+            for batch in parquet.iter_batches(batch_size=65536, columns=["trace_id"]):
+                if pc.any(pc.is_in(batch.column("trace_id"), value_set=wanted)).as_py():
+                    return True
+    except (OSError, pa.ArrowException):
+        report.unreadable.append(f"{table.name}/{path}")
+    return False
+
+
+def _slots_holding(lake: Lake, table: Table, ids: set[str]) -> list[Slot]:
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    columns = list(dict.fromkeys((*table.partition, "trace_id")))
+    rows = lake.read(table, columns=columns, filter=ds.field("trace_id").isin(pa.array(sorted(ids), pa.string())))
+    found = {tuple(row[column] for column in table.partition) for row in rows.to_pylist()}
+    return [slot(table, values[0], dict(zip(table.partition[1:], values[1:], strict=True))) for values in sorted(found)]
+
+
+def _publish_without(lake: Lake, where: Slot, ids: set[str]) -> int:
+    """Commit a slot anew without some traces; returns how many rows went. The manifest keeps its identity."""
+    from trajectory_platform.lake import contracts, digests, reading
+
+    table = where.table
+    with ExitStack() as stack:
+        before, published = lake.state(where)
+        snapshot = open_snapshot(lake.root, table)
+        active = [file for file in snapshot.files if file.path in before] if snapshot else []
+        batches = reading.read_batches(lake.root, table, active, None, 256)
+        rows: pa.Table | None = None
+        if table.big_text:
+            folder = stack.enter_context(staging.staging_folder(lake.root, table.name))
+            staged = staging.stage(where, _without(batches, ids), folder)
+        else:
+            rows = reading.one_table(table, [contracts.conform(where, batch) for batch in _without(batches, ids)])
+            staged = staging.Staged((), rows.num_rows, digests.table_digest(table, rows), rows)
+        with plain_errors(f"{where} was not purged"), table_lease(lake.root, table.name):
+            if lake.state(where) != (before, published):
+                raise FailPartition(f"{where} was published by another process meanwhile; purge again")
+            if rows is not None:
+                after = replace_rows(lake.root, where, rows)
+            else:
+                after = replace_files(lake.root, where, staged)
+            if published is not None:
+                _save_purged(lake, where, published, staged, after)
+    return sum(file_rows(lake.root, table, path) for path in before) - staged.rows
+
+
+def file_rows(root: Path, table: Table, path: str) -> int:
+    """Rows of a data file by its footer."""
+    import pyarrow.parquet as pq
+
+    return int(pq.read_metadata(root / table.name / path).num_rows)
+
+
+def _save_purged(lake: Lake, where: Slot, published: Manifest, staged: staging.Staged, after: Snapshot) -> None:
+    gone = published.rows - staged.rows + int(published.summary.get("retracted", 0))
+    purged = replace(
+        published,
+        content_digest=staged.content_digest,
+        rows=staged.rows,
+        table_version=after.version,
+        files=after.of(where),
+        summary={**published.summary, "retracted": gone},
+    )
+    manifests.save(lake.root, where, purged)
+
+
+def _without(batches: Iterator[pa.RecordBatch], ids: set[str]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted = pa.array(sorted(ids), pa.string())
+    for batch in batches:
+        yield batch.filter(pc.invert(pc.is_in(batch.column("trace_id"), value_set=wanted)))
