@@ -1,0 +1,1 @@
+"""The two verdict axes of a trace: its outcome (rule score) and its reasoning (validators, rules)."""

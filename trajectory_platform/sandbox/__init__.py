@@ -1,0 +1,1 @@
+"""The shopping environment: products, search, tools and problems; serves judging, evaluation, training, arena."""

@@ -1,0 +1,282 @@
+"""Problems: every published shape, the comparison form of a query, the key, the voucher text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trajectory_platform.sandbox.problems import (
+    find_problem,
+    from_row,
+    load_problems,
+    normalise_query,
+    parse_problem,
+    problem_key,
+    problem_rows,
+    suite_problems,
+    to_table,
+)
+from trajectory_platform.sandbox.vouchers import parse_voucher_text, voucher_mismatches
+
+
+@dataclass
+class Day:
+    """A raw day as ``problem_rows`` sees it."""
+
+    day: date = date(2026, 5, 1)
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[dict[str, Any]] = field(default_factory=list)
+    suite: dict[str, Any] | None = None
+    artifacts: list[Any] = field(default_factory=list)
+
+
+@dataclass
+class Artifact:
+    eval_run_id: str
+    problem_id: str
+
+
+def item(problem_id: str, query: str, *products: str, suite: int = 21) -> dict[str, Any]:
+    reward = [{"product_id": product} for product in products]
+    return {
+        "problem_id": problem_id,
+        "suite_id": suite,
+        "metadata": {"category": "Shop", "query": query, "reward": reward},
+    }
+
+
+def entry(problem_id: str | None, *judged: str, suite: int = 21) -> dict[str, Any]:
+    results = [{"eval_run_id": f"r{number}", "updated_at": time} for number, time in enumerate(judged)]
+    return {"problem_id": problem_id, "suite_id": suite, "category": "voucher", "validator_results": results}
+
+
+# ------------------------------------------------------------------------------------------- shapes
+
+
+def test_the_benchmark_rows_parse_with_the_published_counts(shared: Path) -> None:
+    """Domain 4.2: 900 rows, one reward object for product and web, lists for shop and voucher, 11 integer answers."""
+    counts: dict[str, int] = {}
+    for path in sorted((shared / "samples" / "shoppingbench").glob("*.jsonl")):
+        for line in path.read_bytes().splitlines():
+            problem = parse_problem(json.loads(line), suite_id=path.stem)
+            counts[problem.category] = counts.get(problem.category, 0) + 1
+            assert problem.reward_state == "public"
+            assert problem.reward is not None
+            assert isinstance(problem.reward_raw, dict) == (problem.category in ("product", "web"))
+            assert len(problem.reward) == (1 if isinstance(problem.reward_raw, dict) else len(problem.reward_raw))
+            assert (problem.voucher is not None) == (problem.category == "voucher")
+            assert isinstance(problem.answer, str) == (problem.category == "web")
+    assert counts == {"product": 250, "shop": 250, "voucher": 250, "web": 150}
+
+
+def test_a_suite_item_has_the_key_of_its_benchmark_row(shared: Path) -> None:
+    """Domain 4.3: v3's product problems are test rows 107, 92, 48, 38, 29, 189, 14, 9, 84 and 211."""
+    samples = shared / "samples"
+    rows = (samples / "shoppingbench" / "synthesize_product_test.jsonl").read_bytes().splitlines()
+    keys = [parse_problem(json.loads(row), suite_id="bench").problem_key for row in rows]
+    suite = json.loads((samples / "sn15_suites" / "problem_suite_v3.noemb.json").read_text())
+    found = [keys.index(parse_problem(one, suite_id="v3").problem_key) for one in suite if one["category"] == "Product"]
+    assert found == [107, 92, 48, 38, 29, 189, 14, 9, 84, 211]
+
+
+@pytest.mark.parametrize(
+    ("reward", "state", "ids"),
+    [
+        (None, "hidden", ()),
+        ({"product_id": 123}, "public", ("123",)),
+        ([{"product_id": "1"}, {"product_id": "2"}, {"product_id": "1"}], "public", ("1", "2")),
+        ([], "invalid", ()),
+        ("123", "invalid", ()),
+        ([{"product_id": "1"}, None], "invalid", ()),
+        ([{"product_id": True}], "invalid", ()),
+        ({"title": ["no id"]}, "invalid", ()),
+    ],
+)
+def test_a_reward_is_public_hidden_or_invalid_but_never_guessed(reward: Any, state: str, ids: tuple[str, ...]) -> None:
+    problem = parse_problem({"problem_id": "p", "query": "q", "category": "Shop", "reward": reward}, suite_id=None)
+    assert (problem.reward_state, problem.reward_product_ids) == (state, ids)
+    assert (problem.reward is None) == (state != "public")
+
+
+def test_hostile_ids_are_replaced_before_they_are_composed() -> None:
+    problem = parse_problem({"problem_id": "../../etc/passwd", "query": "q"}, suite_id=None)
+    assert problem.problem_id.startswith("sha256-")
+    assert parse_problem({"query": "q"}, suite_id=None).problem_id.startswith("key-")
+
+
+# ------------------------------------------------------------------------------------------- text and key
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        ["Find a teapot!", "find  a teapot", "\ufeffFind a\u00a0tea\u200bpot.", "ＦＩＮＤ a ｔｅａｐｏｔ"],
+        ["price `100-200`", "price 100\u2013200", "PRICE 100\u2212200"],
+        ["women\u2019s \u201cbest\u201d bag", 'women\'s "best" bag'],
+        ["Stra\u00dfe caf\u00e9", "STRASSE CAFE\u0301"],
+    ],
+)
+def test_wordings_that_differ_only_in_form_are_one(same: list[str]) -> None:
+    assert len({normalise_query(text) for text in same}) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "two"), [("10.5 mm", "105 mm"), ("C++ book", "C book"), ("size 9", "size 6"), ("a-b", "a b")]
+)
+def test_meaning_survives_normalisation(one: str, two: str) -> None:
+    assert normalise_query(one) != normalise_query(two)
+
+
+@given(st.text())
+def test_normalising_twice_changes_nothing(text: str) -> None:
+    once = normalise_query(text)
+    assert normalise_query(once) == once
+    once.encode()
+
+
+def test_the_key_ignores_order_and_form_but_not_the_task() -> None:
+    key = problem_key("Find A  teapot", ["2", "1"], "Shop")
+    assert key == problem_key("find a teapot", ["1", "2", "1"], "shop")
+    assert key != problem_key("find a teapot", ["1", "2"], "voucher")
+    assert key != problem_key("find a teapot", ["1"], "shop")
+    assert key != problem_key("find two teapots", ["1", "2"], "shop")
+
+
+def test_hidden_problems_have_keys_of_their_own() -> None:
+    """Without text and reward only the id tells problems apart; one key for all would be one cluster for all."""
+    keys = {parse_problem({"problem_id": name, "category": "shop"}, suite_id="1").problem_key for name in ("a", "b")}
+    assert len(keys) == 2
+
+
+# ------------------------------------------------------------------------------------------- vouchers
+
+
+def test_all_published_voucher_texts_agree_with_their_object(shared: Path) -> None:
+    """Domain 4.1: 250 of 250 tails parse and agree; the same for the vouchers of the shared days."""
+    path = shared / "samples" / "shoppingbench" / "synthesize_voucher_test.jsonl"
+    problems = [parse_problem(json.loads(line), suite_id="bench") for line in path.read_bytes().splitlines()]
+    for suite in sorted((shared / "days").glob("*/suite.json")):
+        problems += suite_problems(json.loads(suite.read_text()))
+    vouchers = [problem for problem in problems if problem.voucher is not None]
+    assert len(vouchers) > 250
+    assert [voucher_mismatches(problem) for problem in vouchers] == [[]] * len(vouchers)
+
+
+def test_a_voucher_that_contradicts_its_text_is_flagged() -> None:
+    query = (
+        "A mug.\n\nMy budget is only `258`, but I have a voucher with the following rules: "
+        "1. The voucher only applies to the products from the same shop. "
+        "2. It is valid only when the total price of the products exceeds `133`. "
+        "3. It provides a percentage discount of `42%` with a cap of `152`."
+    )
+    told = parse_voucher_text(query)
+    assert told == {
+        "voucher_type": "shop",
+        "discount_type": "percentage",
+        "threshold": 133,
+        "face_value": None,
+        "discount": 0.42,
+        "cap": 152,
+        "budget": 258,
+    }
+    problem = parse_problem({"query": query, "voucher": {**told, "budget": 259, "cap": True}}, suite_id=None)
+    assert voucher_mismatches(problem) == ["cap", "budget"]
+    assert voucher_mismatches(parse_problem({"query": "A mug.", "voucher": told}, suite_id=None)) == ["no_text"]
+    assert voucher_mismatches(parse_problem({"query": query}, suite_id=None)) == ["no_voucher"]
+    assert parse_voucher_text("A mug.") is None
+
+
+# ------------------------------------------------------------------------------------------- tables
+
+
+def test_a_day_lists_public_named_and_found_problems() -> None:
+    day = Day(
+        suite={"suite": {"suite_id": 21}, "problems": [item("p1", "a", "1")]},
+        problems=[entry("p1"), entry("race"), entry(None)],
+        runs=[{"eval_run_id": "r9", "suite_id": 22}],
+        artifacts=[Artifact("r9", "only-a-file"), Artifact("r9", "race")],
+    )
+    rows = problem_rows(day).to_pylist()
+    assert [
+        (row["problem_id"], row["suite_id"], row["reward_state"], row["source"], row["category"]) for row in rows
+    ] == [
+        ("only-a-file", "22", "hidden", "artifact", ""),
+        ("p1", "21", "public", "suite", "shop"),
+        ("race", "21", "hidden", "problems", "voucher"),
+    ]
+
+
+def test_changed_content_under_one_id_is_kept_apart() -> None:
+    day = Day(
+        suite={
+            "suite": {},
+            "problems": [
+                item("p1", "a", "1"),
+                item("p1", "b", "2"),
+                item("p1", "a", "1"),
+                item("p1", "c", "3", suite=22),
+            ],
+        }
+    )
+    rows = problem_rows(day).to_pylist()
+    assert [(row["problem_id"], row["suite_id"], row["query"]) for row in rows] == [
+        ("p1", "21", "a"),
+        ("p1", "22", "c"),
+        ("p1#1", "21", "b"),
+    ]
+
+
+def test_problems_of_pairs_judged_today_come_with_them() -> None:
+    """A pair found in yesterday's folder and judged today needs its reward today."""
+    yesterday = Day(
+        day=date(2026, 4, 30),
+        suite={"suite": {}, "problems": [item("late", "a", "1"), item("early", "b", "2")]},
+        problems=[
+            entry("late", "2026-05-01T00:00:00Z"),
+            entry("early", "2026-04-30T23:59:59.9Z"),
+            entry("race", "2026-05-01T00:01:00Z"),
+        ],
+    )
+    rows = problem_rows(Day(), [yesterday]).to_pylist()
+    assert [(row["problem_id"], row["reward_state"], row["day"]) for row in rows] == [
+        ("late", "public", "2026-05-01"),
+        ("race", "hidden", "2026-05-01"),
+    ]
+
+
+def test_rows_round_trip(shared: Path) -> None:
+    for path in sorted((shared / "samples" / "shoppingbench").glob("*.jsonl")):
+        problems = [
+            parse_problem(json.loads(line), suite_id="s", problem_id=f"p{number:04}")
+            for number, line in enumerate(path.read_bytes().splitlines())
+        ]
+        assert [from_row(row) for row in to_table(problems, "2026-05-01").to_pylist()] == problems
+
+
+def test_a_trace_is_bound_to_its_own_suite_first() -> None:
+    def problem(suite: str, query: str | None, *products: str) -> Any:
+        fields = {
+            "problem_id": "p",
+            "query": query,
+            "category": "shop",
+            "reward": [{"product_id": one} for one in products] or None,
+        }
+        return parse_problem(fields, suite_id=suite)
+
+    own, other, hidden = problem("1", "a", "1"), problem("2", "b", "2"), problem("3", None)
+    index = load_problems(to_table([own, other, hidden], "2026-05-01"))
+    assert find_problem(index, "1", "p") == own
+    assert find_problem(index, "2", "p") == other
+    assert find_problem(index, "3", "p") == hidden, "two suites disagree: nothing is guessed"
+    assert find_problem(index, None, "p") is None
+    assert find_problem(index, "1", None) is None
+    single = load_problems(to_table([own, hidden], "2026-05-01"))
+    assert find_problem(single, "3", "p") == own, "a suite file given later adds the reward"
+    assert find_problem(single, "9", "p") == own
