@@ -1,0 +1,1 @@
+"""The structural filter: who acted (the axis), what is worth learning from, and what is left out and why."""

@@ -1,0 +1,206 @@
+"""Which dispatch was asked for by which model reply: matching in time order, by tool and equal arguments.
+
+The emission of one call serves one dispatch. Composite tools of the reference agent fan out to several requests, and
+its search retries by itself; those children belong to the model's call (domain 1.6). Everything else that no earlier
+reply names was made by the agent's code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from trajectory_platform.traces.arguments import CATALOGUE_TOOLS, normalise_arguments
+
+MATCHED = "matched"
+COMPOSITE_CHILD = "composite_child"
+RETRY_CHILD = "retry_child"
+HARNESS_MADE = "harness_made"
+UNMATCHED = "unmatched"
+
+CLOCK_SLACK_MS = 100.0  # wall clock against monotonic duration
+
+_Key = tuple[str, str]
+
+
+class Emission(NamedTuple):
+    """One call in a reply: comparison key, place among the replies, when the reply was complete, echoed or not."""
+
+    key: _Key
+    reply: int
+    end: float | None
+    echoed: bool
+
+
+class Matching(NamedTuple):
+    """The outcome over one trace.
+
+    Attributes:
+        reasons: per catalogue dispatch in time order, one of the five reasons. ``unmatched`` means that a hidden
+            reply stands directly before it and may have asked for it; ``harness_made`` that nothing can have.
+        keys: per catalogue dispatch its (tool, arguments).
+        emissions: every emitted call in time order.
+        used: indexes of the emissions that a dispatch answers.
+        hidden: may any reply hold calls that cannot be read?
+        overlaps: True when a dispatch started although the reply that names it was not complete yet.
+    """
+
+    reasons: list[str]
+    keys: list[_Key]
+    emissions: list[Emission]
+    used: set[int]
+    hidden: bool
+    overlaps: bool
+
+
+def is_hidden(event: Mapping[str, Any]) -> bool:
+    """May this reply have held calls that cannot be read?"""
+    return event["state"] in ("truncated", "unreadable") or bool(event.get("incomplete"))
+
+
+def match(evidence: Mapping[str, Any]) -> Matching:
+    """Match the dispatches of ``traces.evidence.extract`` to the replies before them."""
+    walk = _Walk()
+    for event in evidence["events"]:
+        if event["kind"] == "inference":
+            walk.reply(event)
+        elif event["tool"] in CATALOGUE_TOOLS:
+            walk.dispatch(event)
+    return Matching(walk.reasons, walk.keys, walk.emissions, walk.used, walk.hidden, walk.overlaps)
+
+
+class _Walk:
+    """State of one pass over the events: open emissions, the latest reply and the search that just came back empty."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        self.keys: list[_Key] = []
+        self.emissions: list[Emission] = []
+        self.used: set[int] = set()
+        self.lost = False  # a reply was truncated or damaged in the log
+        self._latest_cut = False
+        self.overlaps = False
+        self._open: dict[_Key, deque[int]] = {}
+        self._replies = 0
+        self._latest_hidden = False
+        self._children: set[_Key] = set()  # one-time children: the view behind a product check
+        self._fan_outs: list[_FanOut] = []
+        self._retries: set[str] = set()
+
+    @property
+    def hidden(self) -> bool:
+        """What the token limit cut was asked for again, unless it was the last reply of all."""
+        return self.lost or self._latest_cut
+
+    def reply(self, event: Mapping[str, Any]) -> None:
+        if event["state"] == "failed":
+            return  # the agent got nothing from it
+        self._replies += 1
+        self._latest_hidden = is_hidden(event)
+        self._latest_cut = self._latest_hidden and bool(event["cut"])
+        self.lost = self.lost or (self._latest_hidden and not self._latest_cut)
+        self._children, self._fan_outs, self._retries = set(), [], set()
+        echoed = event.get("echoed") or ()
+        for order, call in enumerate(event["calls"]):
+            key = (call["name"], call["arguments"])
+            self._open.setdefault(key, deque()).append(len(self.emissions))
+            self.emissions.append(
+                Emission(key, self._replies, event["end"], order < len(echoed) and bool(echoed[order]))
+            )
+            if call["name"] == "check_product_match":
+                self._children.add(_viewed_by_check(call["arguments"]))
+            elif call["name"] == "find_products_in_same_shop":
+                self._fan_outs.append(_FanOut(call["arguments"]))
+
+    def dispatch(self, event: Mapping[str, Any]) -> None:
+        key = (event["tool"], event["arguments"] or "")
+        reason = self._reason(key, event)
+        self.reasons.append(reason)
+        self.keys.append(key)
+        if event["tool"] == "find_product" and event["arguments"]:
+            if not event["empty"]:
+                self._retries = set()
+            elif reason == MATCHED:
+                self._retries = _retries_of(json.loads(event["arguments"]))
+
+    def _reason(self, key: _Key, event: Mapping[str, Any]) -> str:
+        if event["arguments"] is not None:
+            if self._take(key, event):
+                return MATCHED
+            if key in self._children:
+                self._children.discard(key)
+                return COMPOSITE_CHILD
+            if key[0] == "find_product":
+                if key[1] in self._retries:
+                    return RETRY_CHILD
+                if any(fan_out.made(key[1]) for fan_out in self._fan_outs):
+                    return COMPOSITE_CHILD
+        if self._latest_hidden:
+            # the stamp comes from the proxy: it hands out nonces for calls it saw in a reply (domain 1.8)
+            return MATCHED if event["nonce_status"] == "valid" else UNMATCHED
+        return HARNESS_MADE
+
+    def _take(self, key: _Key, event: Mapping[str, Any]) -> bool:
+        waiting = self._open.get(key)
+        if not waiting:
+            return False
+        index = waiting[0]
+        ready, start = self.emissions[index].end, event["start"]
+        if ready is not None and start is not None and start < ready - CLOCK_SLACK_MS:
+            self.overlaps = True  # asked for before the reply was complete: the times cannot both be true
+        self.used.add(waiting.popleft())
+        return True
+
+
+def _viewed_by_check(arguments: str) -> _Key:
+    fields = json.loads(arguments)
+    form = normalise_arguments("view_product_information", {"product_ids": fields.get("product_id", "")})
+    return ("view_product_information", form)
+
+
+def _short(query: str, words: int) -> str:
+    return " ".join(query.split()[:words])
+
+
+def _retries_of(fields: Mapping[str, str]) -> set[str]:
+    """Comparison forms of what the reference agent tries after an empty search: no ``service``, then two words."""
+    plain = {key: value for key, value in fields.items() if key != "service"}
+    shorter = {**plain, "q": _short(plain.get("q", ""), 2)}
+    forms = {normalise_arguments("find_product", variant) for variant in (plain, shorter)}
+    return forms - {normalise_arguments("find_product", fields)}
+
+
+class _FanOut:
+    """The searches behind one ``find_products_in_same_shop``: its queries, whole or shortened, in any shop."""
+
+    def __init__(self, arguments: str) -> None:
+        self._specs: list[tuple[set[str], set[str], set[str]]] = []
+        try:
+            queries = json.loads(json.loads(arguments).get("product_queries", "[]"))
+        except (ValueError, AttributeError):
+            queries = []
+        for spec in queries if isinstance(queries, list) else ():
+            if isinstance(spec, Mapping):
+                form = json.loads(normalise_arguments("find_product", spec))
+                query = form.get("q", "")
+                self._specs.append(
+                    (
+                        {query, _short(query, 2), _short(query, 1)},
+                        {form.get("price", "")},
+                        {"", form.get("service", "")},  # only the first search carries the service filter
+                    )
+                )
+
+    def made(self, arguments: str) -> bool:
+        """Is this search (comparison form) one that the composite tool sends?"""
+        fields = json.loads(arguments)
+        if fields.keys() - {"q", "price", "service", "shop_id"}:
+            return False
+        return any(
+            fields.get("q", "") in queries
+            and fields.get("price", "") in prices
+            and fields.get("service", "") in services
+            for queries, prices, services in self._specs
+        )

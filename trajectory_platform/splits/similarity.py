@@ -1,0 +1,238 @@
+"""Strong edges between problems: what makes two problems one leak cluster (domain 4.4).
+
+Kinds, each exact, none a guess by wording:
+
+* ``product_id``: both rewards name the product;
+* ``query``: equal normalised queries;
+* ``problem_id``: one problem id under two contents (a hidden problem that became public, a changed suite item);
+* ``successful_recommendation``: a hidden problem whose *successful* traces recommended what the other asks for: two
+  products of it, or its only product. One product of several is no edge: a product that merely satisfies the hidden
+  problem too is often another problem's target (3 false merges and no true one on the shared days);
+* ``answer``: equal knowledge answers of web problems, capped.
+
+Every rule is monotone: data of later days adds edges, it never removes one. A problem can therefore only move to a
+stricter pool. Rules over agent-written data are majorities inside *one day*, which later days cannot change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from trajectory_platform.identity import safe_id
+from trajectory_platform.sandbox.problems import hidden_problem_key, normalise_query
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# A reward names at most four products (domain 4.2). The scorer ignores surplus ids, so an agent may append any id to a
+# right recommendation: ids behind the fourth, for a product problem behind the first, are no evidence.
+REWARD_PRODUCTS = 4
+# A short answer ("2", "red") fits many problems: only the first problems that share one are joined by it.
+ANSWER_GROUP = 8
+_GLOBAL_ID = re.compile(r"[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}")
+
+
+class Edge(NamedTuple):
+    """An edge between two problem keys; ``left_key`` is the older problem."""
+
+    left_key: str
+    right_key: str
+    kind: str
+    value: float
+    evidence: str
+
+
+@dataclass
+class Node:
+    """One problem key with everything ever seen of it.
+
+    ``bindings`` are (suite_id, problem_id) pairs, ``said`` queries of traces, ``hits`` target (see ``targets``) ->
+    successful traces that recommended it.
+    """
+
+    key: str
+    first_seen: str
+    category: str
+    reward_state: str
+    bindings: set[tuple[str | None, str]] = field(default_factory=set)
+    queries: set[str] = field(default_factory=set)
+    rewards: set[str] = field(default_factory=set)
+    answers: set[str] = field(default_factory=set)
+    said: set[str] = field(default_factory=set)
+    hits: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def age(self) -> tuple[str, str]:
+        """Order of appearance, with the key as tie break: the only order that edges and ids may depend on."""
+        return (self.first_seen, self.key)
+
+
+def edges_between(nodes: Mapping[str, Node]) -> list[Edge]:
+    """All strong edges, sorted. A shared value gives a star around its oldest problem, so the work is linear."""
+    oldest_first = sorted(nodes.values(), key=lambda node: node.age)
+    edges: set[Edge] = set()
+    edges.update(_star(_groups((node, node.queries | node.said) for node in oldest_first), "query"))
+    edges.update(_star(_groups((node, _id_values(node)) for node in oldest_first), "problem_id"))
+    answers = _groups((node, node.answers) for node in oldest_first)
+    edges.update(_star({value: group[:ANSWER_GROUP] for value, group in answers.items()}, "answer"))
+    rewards = _groups((node, node.rewards) for node in oldest_first)
+    edges.update(_star(rewards, "product_id"))
+    hits = _groups((node, set(node.hits)) for node in oldest_first)
+    asked = _groups((node, targets(node.rewards) & hits.keys()) for node in oldest_first)
+    for target, group in hits.items():
+        centre = asked.get(target, group)[0]
+        for node in group:
+            if node is not centre:
+                left, right = sorted((centre, node), key=lambda one: one.age)
+                edges.add(Edge(left.key, right.key, "successful_recommendation", float(node.hits[target]), target))
+    return sorted(edges)
+
+
+def targets(products: Iterable[str]) -> set[str]:
+    """What a set of products can be recognised by: its only product, or each two of it (``"id,id"``)."""
+    ordered = sorted(set(products))
+    if len(ordered) == 1:
+        return set(ordered)
+    return {f"{left},{right}" for number, left in enumerate(ordered) for right in ordered[number + 1 :]}
+
+
+def _groups(valued: Iterable[tuple[Node, set[str]]]) -> dict[str, list[Node]]:
+    """Nodes by shared value, oldest first."""
+    groups: dict[str, list[Node]] = {}
+    for node, values in valued:
+        for value in values:
+            groups.setdefault(value, []).append(node)
+    return groups
+
+
+def _star(groups: Mapping[str, list[Node]], kind: str) -> Iterable[Edge]:
+    for value, (centre, *others) in groups.items():
+        for node in others:
+            yield Edge(centre.key, node.key, kind, 1.0, value)
+
+
+def _id_values(node: Node) -> set[str]:
+    """Problem ids as edge values. A UUID is one problem in every suite; other ids count inside their suite only."""
+    values = set()
+    for suite, problem_id in node.bindings:
+        plain = problem_id.partition("#")[0]  # "#n": a further content under one id (sandbox.problems)
+        values.add(plain if _GLOBAL_ID.fullmatch(plain) else f"{'' if suite is None else suite}/{plain}")
+    return values
+
+
+def nodes_of(problems: pa.Table) -> dict[str, Node]:
+    """Problem rows of all days (``problem_suites``) as nodes by key."""
+    from trajectory_platform.sandbox.problems import from_row
+
+    nodes: dict[str, Node] = {}
+    seen: set[tuple[Any, ...]] = set()
+    for row in problems.sort_by([("day", "ascending")]).to_pylist():
+        identity = (row["problem_key"], row["suite_id"], row["problem_id"], row["reward_state"], row["category"])
+        if identity in seen:
+            continue  # the same problem on a later day tells nothing new
+        seen.add(identity)
+        problem = from_row(row)
+        node = nodes.setdefault(
+            problem.problem_key, Node(problem.problem_key, row["day"], problem.category, problem.reward_state)
+        )
+        node.bindings.add((problem.suite_id, problem.problem_id))
+        node.reward_state = min(node.reward_state, problem.reward_state, key=("public", "invalid", "hidden").index)
+        node.category = max(node.category, problem.category)
+        node.rewards.update(problem.reward_product_ids)
+        if query := normalise_query(problem.query or ""):
+            node.queries.add(query)
+        if answer := normalise_query(problem.answer or ""):
+            node.answers.add(answer)
+    return nodes
+
+
+def add_links(nodes: dict[str, Node], links: pa.Table) -> None:
+    """Add what traces tell about problems with a hidden reward; see ``daily_links`` for the rules.
+
+    Args:
+        nodes: changed in place; a trace of a problem that no listing named gets a hidden node of its own.
+        links: columns day, problem_id, suite_id, query, query_verified, category, outcome_success, recommended_ids.
+    """
+    bound_to: dict[str, list[Node]] = {}
+    for key in sorted(nodes):
+        for suite, problem_id in nodes[key].bindings:
+            for name in {f"{suite or ''}/{problem_id}", f"/{problem_id}"}:  # a trace may not know its suite
+                bound_to.setdefault(name, []).append(nodes[key])
+    settled = [name for name, bound in bound_to.items() if all(node.reward_state == "public" for node in bound)]
+    for link in daily_links(_without(links, settled)):
+        name = f"{link.suite_id or ''}/{link.problem_id}"
+        bound = bound_to.get(name)
+        if bound is None and _GLOBAL_ID.fullmatch(link.problem_id):
+            bound = bound_to.get(f"/{link.problem_id}")
+        if bound is None:
+            key = hidden_problem_key(link.suite_id, link.problem_id)
+            node = nodes.setdefault(key, Node(key, link.day, link.category, "hidden"))
+            node.bindings.add((link.suite_id, link.problem_id))
+            bound = bound_to[name] = [node]
+        for node in bound:
+            node.first_seen = min(node.first_seen, link.day)
+            if node.reward_state != "public":
+                if link.query:
+                    node.said.add(link.query)
+                node.hits.update(link.hits)
+
+
+def _without(links: pa.Table, settled: list[str]) -> pa.Table:
+    """Links of other problems than these: traces of public problems tell nothing and are the bulk of a day."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    suite = pc.fill_null(links["suite_id"].cast(pa.string()), "")
+    names = pc.binary_join_element_wise(suite, links["problem_id"], "/")
+    return links.filter(pc.invert(pc.is_in(names, value_set=pa.array(settled, pa.string()))))
+
+
+class Link(NamedTuple):
+    """What one day's traces agree on about one problem."""
+
+    day: str
+    suite_id: str | None
+    problem_id: str
+    category: str
+    query: str  # "" when no majority
+    hits: Counter[str]
+
+
+def daily_links(links: pa.Table) -> list[Link]:
+    """One ``Link`` per (day, problem), sorted.
+
+    The query of a race trace is written by the agent. It counts only when more than half of the problem's traces of
+    that day state it (compared in normalised form), so one agent cannot tie a problem to another that others ran too.
+    Recommended ids count when a successful trace put them where the scorer looks (``REWARD_PRODUCTS``); with three or
+    more successful traces on the day, two of them must agree.
+    """
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in links.to_pylist():
+        if row["problem_id"] is not None:
+            groups.setdefault((row["day"], row["suite_id"] or "", safe_id(row["problem_id"])), []).append(row)
+    found = []
+    for (day, suite, problem_id), rows in sorted(groups.items()):
+        category = max(row["category"] or "" for row in rows)
+        found.append(
+            Link(day, suite or None, problem_id, category, _majority_query(rows), _agreed_hits(rows, category))
+        )
+    return found
+
+
+def _majority_query(rows: list[dict[str, Any]]) -> str:
+    stated: Counter[str] = Counter()
+    for text, times in Counter(row["query"] or "" for row in rows).items():
+        stated[normalise_query(text)] += times
+    query, count = max(stated.items(), key=lambda item: (item[1], item[0]))
+    return query if 2 * count > len(rows) else ""
+
+
+def _agreed_hits(rows: list[dict[str, Any]], category: str) -> Counter[str]:
+    used = 1 if category == "product" else REWARD_PRODUCTS
+    found = [targets((row["recommended_ids"] or [])[:used]) for row in rows if row["outcome_success"] is True]
+    hits = Counter(target for trace in found for target in trace)
+    return Counter({target: count for target, count in hits.items() if count >= 2 or len(found) < 3})

@@ -1,0 +1,177 @@
+"""Cluster and pool per problem of plain suite files (``split --suites FILE...``), without a lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from trajectory_platform import jsontext
+from trajectory_platform.errors import Abort, RejectRow
+from trajectory_platform.sandbox.problems import Problem, id_text, parse_problem, to_table
+from trajectory_platform.splits.clusters import build_clusters
+from trajectory_platform.splits.pools import Shares
+
+if TYPE_CHECKING:
+    from trajectory_platform.settings import HoldOut
+
+_ANY_DAY = date(2026, 1, 1)  # only names the partition of an answer that is never stored
+
+
+class SuiteRow(NamedTuple):
+    """One row of a suite file: its output id, its suite, and the problem or why it cannot be read."""
+
+    problem_id: str
+    suite: str
+    problem: Problem | None
+    error: str | None
+
+
+def split_files(
+    paths: Iterable[str | Path],
+    *,
+    pool_key: str,
+    shares: Shares | tuple[int, int, int] = Shares(),  # noqa: B008  (an immutable tuple)
+    hold_outs: Sequence[HoldOut] = (),
+    as_of: date = _ANY_DAY,
+    max_cluster_share: float = 0.2,
+    min_problems_for_share: int = 50,
+) -> list[dict[str, Any]]:
+    """Rows ``{problem_id, suite, category, cluster_id, pool, edges[], problem_key, error}``, in file order.
+
+    ``edges`` are ``{kind, value, evidence, other}``: the row's problem and ``other`` (a problem id of the output) are
+    one cluster for that reason; rows that state the same problem have an edge ``same_problem``. A row that cannot be
+    read is in the output too, with ``error`` and without cluster and pool: it must not be trained on.
+
+    Raises:
+        Abort: a file is missing, unreadable as a whole, or two files have one stem.
+        FailPartition: one cluster holds too large a share.
+    """
+    rows = read_suite_files(paths)
+    good = [row for row in rows if row.problem is not None]
+    # The suite of the output is the file's; inside the clusters ids count within a suite, so both are bound here.
+    problems = [replace(row.problem, suite_id=row.suite) for row in good if row.problem is not None]
+    table = to_table(problems, as_of.isoformat())
+    result = build_clusters(
+        table,
+        None,
+        day=as_of,
+        pool_key=pool_key,
+        shares=shares,
+        hold_outs=hold_outs,
+        max_cluster_share=max_cluster_share,
+        min_problems_for_share=min_problems_for_share,
+    )
+    clusters = {row["problem_key"]: row for row in result.clusters.to_pylist()}
+    edges = _edges_by_row(good, result.edges.to_pylist())
+    return [_output(row, clusters, edges) for row in rows]
+
+
+def _output(
+    row: SuiteRow, clusters: Mapping[str, Mapping[str, Any]], edges: Mapping[str, list[dict[str, Any]]]
+) -> dict[str, Any]:
+    cluster = clusters[row.problem.problem_key] if row.problem is not None else {}
+    return {
+        "problem_id": row.problem_id,
+        "suite": row.suite,
+        "category": row.problem.category if row.problem is not None else "",
+        "cluster_id": cluster.get("cluster_id"),
+        "pool": cluster.get("pool"),
+        "edges": edges.get(row.problem_id, []),
+        "problem_key": cluster.get("problem_key"),
+        "error": row.error,
+    }
+
+
+def _edges_by_row(rows: list[SuiteRow], edges: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        if row.problem is not None:
+            names.setdefault(row.problem.problem_key, []).append(row.problem_id)
+    found: dict[str, list[dict[str, Any]]] = {}
+
+    def note(left: str, right: str, kind: str, value: float, evidence: str) -> None:
+        found.setdefault(left, []).append({"kind": kind, "value": value, "evidence": evidence, "other": right})
+        found.setdefault(right, []).append({"kind": kind, "value": value, "evidence": evidence, "other": left})
+
+    for edge in edges:
+        note(names[edge["left_key"]][0], names[edge["right_key"]][0], edge["kind"], edge["value"], edge["evidence"])
+    for key, (first, *others) in names.items():
+        for other in others:
+            note(first, other, "same_problem", 1.0, key[:16])
+    return {
+        name: sorted(some, key=lambda edge: (edge["kind"], edge["evidence"], edge["other"]))
+        for name, some in found.items()
+    }
+
+
+def read_suite_files(paths: Iterable[str | Path]) -> list[SuiteRow]:
+    """All rows of suite files: a JSON list, an object with a list ``problems``, or JSON lines.
+
+    Where a file gives no id, ``problem_id = "{file stem}:{0-based row}"``; where it gives no suite, the file stem.
+    An id that an earlier row of the call has taken gets ``#n``.
+
+    Raises:
+        Abort: see ``split_files``.
+    """
+    rows: list[SuiteRow] = []
+    taken: set[str] = set()
+    stems: dict[str, Path] = {}
+    for path in map(Path, paths):
+        if path.stem in stems:
+            raise Abort(
+                f"{stems[path.stem]} and {path} have one stem {path.stem!a}, which names their rows: rename one"
+            )
+        stems[path.stem] = path
+        for number, (item, error) in enumerate(_items(path)):
+            row = _row(item, error, path.stem, number)
+            name, copy = row.problem_id, 0
+            while name in taken:
+                copy += 1
+                name = f"{row.problem_id}#{copy}"
+            taken.add(name)
+            rows.append(row._replace(problem_id=name))
+    return rows
+
+
+def _row(item: Any, error: str | None, stem: str, number: int) -> SuiteRow:
+    fallback = f"{stem}:{number}"
+    if error is None and not isinstance(item, Mapping):
+        error = "not_an_object"
+    if error is not None:
+        return SuiteRow(fallback, stem, None, error)
+    nested = item.get("metadata") if isinstance(item.get("metadata"), Mapping) else {}
+    named = id_text(item.get("problem_id", nested.get("problem_id")))
+    suite = id_text(item.get("suite_id", nested.get("suite_id"))) or stem
+    problem = parse_problem(item, suite_id=suite, problem_id=fallback)
+    if problem.query is None and problem.reward is None:
+        return SuiteRow(named or fallback, suite, None, "no_query_no_reward")
+    return SuiteRow(named or fallback, suite, problem, None)
+
+
+def _items(path: Path) -> list[tuple[Any, str | None]]:
+    """(item, error) per row. A file that is one JSON document is that; else it is read line by line."""
+    try:
+        data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    except OSError as error:
+        raise Abort(f"cannot read suite file {path}: {type(error).__name__}") from error
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    if len(lines) > 1 and lines[0].strip().startswith(b"{") and lines[0].strip().endswith(b"}"):
+        return [_parsed(line) for line in lines]
+    value, error_text = _parsed(data.strip())
+    if error_text is not None:
+        if len(lines) > 1:
+            return [_parsed(line) for line in lines]
+        raise Abort(f"suite file {path} cannot be read: {error_text}")
+    if isinstance(value, Mapping) and isinstance(value.get("problems"), list):
+        return [(item, None) for item in value["problems"]]
+    return [(item, None) for item in value] if isinstance(value, list) else [(value, None)]
+
+
+def _parsed(data: bytes) -> tuple[Any, str | None]:
+    try:
+        return jsontext.parse(data.strip()).value, None
+    except RejectRow as error:
+        return None, error.reason

@@ -1,0 +1,288 @@
+"""Leak clusters: what joins two problems, what does not, and what never changes a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import date
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trajectory_platform.errors import FailPartition
+from trajectory_platform.sandbox.problems import parse_problem, to_table
+from trajectory_platform.settings import HoldOut
+from trajectory_platform.splits.pools import STRICTNESS
+from trajectory_platform_tests.splits.rows import (
+    cluster_of,
+    clusters,
+    hidden,
+    link,
+    links,
+    on_days,
+    pool_of,
+    public,
+    uuid_like,
+)
+
+
+def test_two_wordings_of_one_target_are_one_cluster() -> None:
+    """Case D08: 3-gram similarity of the two queries is zero, the target product is the same."""
+    rows = on_days(
+        (
+            "2026-05-01",
+            [
+                public("pb-17", "find a black waist bag with three pockets under 20 dollars", ["70010001"]),
+                public("pb-932", "recommend a waist bag in black priced below 20 that has 3 pockets", ["70010001"]),
+                public("pb-5", "find a black waist bag with four pockets under 20 dollars", ["70010002"]),
+            ],
+        )
+    )
+    found = cluster_of(clusters(rows))
+    assert found["pb-17"] == found["pb-932"] != found["pb-5"]
+
+
+def test_equal_text_joins_and_empty_text_joins_nothing() -> None:
+    """Case D01, over problems whose reward is hidden."""
+    texts = {"t0": "cat", "t1": "dog", "t2": "Cat ", "t3": "  ", "t4": "\u00a0"}
+    rows = on_days(("2026-05-01", [public(name, text, []) for name, text in texts.items()]))
+    found = cluster_of(clusters(rows))
+    assert found["t0"] == found["t2"]
+    assert len(set(found.values())) == 4
+
+
+def test_similar_but_different_texts_stay_apart() -> None:
+    """Case D03 and the voucher boilerplate of domain 4.4: word overlap is no edge."""
+    tail = " My budget is only `100`, but I have a voucher with the following rules: it applies to all products."
+    rows = on_days(("2026-05-01", [public("a", "a red mug." + tail, ["1"]), public("b", "a blue mug." + tail, ["2"])]))
+    result = clusters(rows)
+    assert len(set(cluster_of(result).values())) == 2
+    assert result.edges.num_rows == 0
+
+
+def test_a_problem_id_binds_its_contents() -> None:
+    """A hidden problem that becomes public later stays in its cluster; so does an item whose text changed."""
+    rows = on_days(
+        ("2026-05-01", [hidden("pb-1"), public("pb-2", "old text", ["7"])]),
+        ("2026-05-02", [public("pb-1", "now public", ["5"]), public("pb-2", "new text", ["8"])]),
+    )
+    table = clusters(rows).clusters.to_pylist()
+    by_id = {name: {row["cluster_id"] for row in table if name in row["problem_ids"]} for name in ("pb-1", "pb-2")}
+    assert len(table) == 4
+    assert all(len(found) == 1 for found in by_id.values())
+    assert by_id["pb-1"] != by_id["pb-2"]
+
+
+def test_short_ids_bind_inside_a_suite_and_uuids_everywhere() -> None:
+    shared_id = uuid_like("one problem")
+    rows = on_days(
+        (
+            "2026-05-01",
+            [
+                public("1", "first of suite a", ["11"], suite="a"),
+                public("1", "first of suite b", ["12"], suite="b"),
+                public(shared_id, "worded so", ["13"], suite="a"),
+                public(shared_id, "worded otherwise", ["14"], suite="b"),
+            ],
+        )
+    )
+    table = clusters(rows).clusters.to_pylist()
+    assert len({row["cluster_id"] for row in table if row["problem_ids"] == ["1"]}) == 2
+    assert len({row["cluster_id"] for row in table if row["problem_ids"] == [shared_id]}) == 1
+
+
+def test_successful_recommendations_bind_a_hidden_problem() -> None:
+    rows = on_days(
+        (
+            "2026-05-01",
+            [hidden("race"), public("shop", "three things", ["1", "2", "3"]), public("x", "one thing", ["4"])],
+        )
+    )
+    success = link("race", outcome_success=True, recommended_ids=["2", "1"])
+    failure = link("race", outcome_success=False, recommended_ids=["4"])
+    found = cluster_of(clusters(rows, links(success, failure)))
+    assert found["race"] == found["shop"] != found["x"]
+
+
+def test_one_shared_product_of_several_is_no_edge_for_a_hidden_problem() -> None:
+    """A product that also satisfies the hidden problem is often another problem's target."""
+    rows = on_days(("2026-05-01", [hidden("race"), public("shop", "three things", ["1", "2", "3"])]))
+    found = cluster_of(clusters(rows, links(link("race", outcome_success=True, recommended_ids=["1", "9"]))))
+    assert found["race"] != found["shop"]
+
+
+def test_surplus_ids_cannot_tie_a_problem_to_others() -> None:
+    """The scorer ignores surplus ids, so a hostile agent may append the whole catalogue to a right answer."""
+    targets = [public(f"p{number}", f"thing {number}", [str(number), str(number + 1000)]) for number in range(100)]
+    rows = on_days(("2026-05-01", [hidden("race"), hidden("single", category="product"), *targets]))
+    flood = [str(number) for number in range(5, 100)] + [str(number + 1000) for number in range(5, 100)]
+    attack = links(
+        link("race", outcome_success=True, recommended_ids=["1", "1001", "2", "1002", *flood]),
+        link("single", category="product", outcome_success=True, recommended_ids=["77", *flood]),
+    )
+    found = cluster_of(clusters(rows, attack))
+    assert found["race"] == found["p1"] == found["p2"]
+    assert len(set(found.values())) == 100
+
+
+def test_one_agents_query_cannot_tie_a_problem_when_others_ran_it() -> None:
+    """The query of a race trace is agent-written: the day's majority counts, a tie does not."""
+    rows = on_days(("2026-05-01", [hidden("race"), hidden("even"), public("p", "Find a Teapot!", ["1"])]))
+    attack = [link("race", query="find a teapot"), link("race", query="a red mug"), link("race", query="A red mug")]
+    tie = [link("even", query="find a teapot"), link("even", query="a blue mug")]
+    found = cluster_of(clusters(rows, links(*attack, *tie)))
+    assert len(set(found.values())) == 3
+    honest = cluster_of(clusters(rows, links(link("race", query="`find`  a teapot"), link("even", query=""))))
+    assert honest["race"] == honest["p"] != honest["even"]
+
+
+def test_knowledge_answers_join_but_do_not_chain_without_end() -> None:
+    """Domain 4.4: a short answer over-merges at scale, so only the first problems that share it are joined."""
+    rows = [
+        parse_problem(
+            {"query": f"trivia {number}", "Knowledge_Attribute": 1977, "reward": {"product_id": str(number)}},
+            suite_id="w",
+            problem_id=f"w{number:02}",
+        )
+        for number in range(30)
+    ]
+    sizes = [row["cluster_size"] for row in clusters(to_table(rows, "2026-05-01")).clusters.to_pylist()]
+    assert sorted(sizes) == [1] * 22 + [8] * 8
+
+
+def test_a_trace_of_an_unlisted_problem_has_a_cluster() -> None:
+    result = clusters(on_days(("2026-05-01", [hidden("a")])), links(link("nowhere-listed", query="text")))
+    assert set(cluster_of(result)) == {"a", "nowhere-listed"}
+
+
+def test_rows_after_the_day_do_not_count() -> None:
+    rows = on_days(("2026-05-01", [public("a", "a", ["1"])]), ("2026-05-03", [public("b", "b", ["1"])]))
+    assert set(cluster_of(clusters(rows, day=date(2026, 5, 2)))) == {"a"}
+
+
+def chain(length: int) -> pa.Table:
+    """Problems that each share a product with the next: the ends share nothing (case D06)."""
+    return on_days(
+        ("2026-05-01", [public(f"c{n}", f"chain {n}", [str(n), str(n + 1)]) for n in range(length)]),
+        ("2026-05-01", [public(f"s{n}", f"single {n}", [f"9{n}"]) for n in range(length)]),
+    )
+
+
+@pytest.mark.parametrize(("share", "flagged"), [(0.1, True), (0.4999, True), (0.5, False), (1.0, False)])
+def test_a_chain_that_eats_the_data_stops_the_run(share: float, flagged: bool) -> None:
+    """Case D06: size above the set share stops the run with the edges; case D10: the threshold is what decides."""
+    if not flagged:
+        sizes = {
+            row["cluster_size"]
+            for row in clusters(chain(30), max_cluster_share=share, min_problems_for_share=50).clusters.to_pylist()
+        }
+        assert sizes == {1, 30}
+        return
+    with pytest.raises(FailPartition) as stopped:
+        clusters(chain(30), max_cluster_share=share, min_problems_for_share=50)
+    assert "30 of 60 problems" in str(stopped.value)
+    assert str(stopped.value).count("product_id '") == 29
+
+
+def test_the_share_is_not_tested_on_few_problems() -> None:
+    clusters(chain(24), max_cluster_share=0.1, min_problems_for_share=50)
+
+
+def test_hold_outs_are_dated_and_take_the_whole_cluster() -> None:
+    rows = on_days(
+        ("2026-05-01", [public("a", "a", ["1", "2"], suite="7"), public("b", "b", ["2", "3"], suite="8")]),
+    )
+    sealed = HoldOut(since=date(2026, 5, 2), until=date(2026, 5, 10), suite_id="7")
+    free = pool_of(clusters(rows, day=date(2026, 5, 1), hold_outs=[sealed]))
+    held = clusters(rows, day=date(2026, 5, 2), hold_outs=[sealed])
+    released = pool_of(clusters(rows, day=date(2026, 5, 10), hold_outs=[sealed]))
+    assert pool_of(held) == {"a": "sealed", "b": "sealed"}
+    assert {row["problem_ids"][0]: row["held_out"] for row in held.clusters.to_pylist()} == {"a": True, "b": False}
+    assert free == released
+
+
+# ------------------------------------------------------------------------------------------- properties
+
+_PRODUCTS = st.lists(st.integers(0, 30).map(str), min_size=1, max_size=4, unique=True)
+_PROBLEMS = st.lists(
+    st.tuples(st.integers(1, 5), st.integers(0, 40), st.sampled_from(["cup", "pot", "mug", "bag"]), _PRODUCTS),
+    min_size=1,
+    max_size=30,
+)
+
+
+def table_of(drawn: list[tuple[int, int, str, list[str]]]) -> pa.Table:
+    return pa.concat_tables(
+        [
+            to_table([public(f"p{number}", f"{text} {number}", products)], f"2026-05-0{day}")
+            for day, number, text, products in drawn
+        ]
+    )
+
+
+@given(_PROBLEMS, st.randoms(use_true_random=False))
+@settings(max_examples=60)
+def test_row_order_changes_nothing(drawn: list[tuple[int, int, str, list[str]]], random: object) -> None:
+    rows = table_of(drawn)
+    order = list(range(rows.num_rows))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    last = date(2026, 5, 9)
+    assert clusters(rows, day=last).clusters.equals(clusters(rows.take(order), day=last).clusters)
+    assert clusters(rows, day=last).edges.equals(clusters(rows.take(order), day=last).edges)
+
+
+@given(_PROBLEMS)
+@settings(max_examples=60)
+def test_later_days_only_merge_and_tighten(drawn: list[tuple[int, int, str, list[str]]]) -> None:
+    """Monotone in the day: problems together stay together, and no pool becomes looser."""
+    rows = table_of(drawn)
+    before: dict[str, dict[str, object]] = {}
+    for number in range(1, 6):
+        now = {row["problem_key"]: row for row in clusters(rows, day=date(2026, 5, number)).clusters.to_pylist()}
+        moved: dict[object, set[object]] = {}
+        for key, row in before.items():
+            moved.setdefault(row["cluster_id"], set()).add(now[key]["cluster_id"])
+            assert STRICTNESS.index(str(now[key]["pool"])) >= STRICTNESS.index(str(row["pool"]))
+        assert all(len(found) == 1 for found in moved.values())
+        before = now
+
+
+@given(_PROBLEMS)
+@settings(max_examples=60)
+def test_unrelated_problems_leave_ids_and_pools_alone(drawn: list[tuple[int, int, str, list[str]]]) -> None:
+    rows = table_of(drawn)
+    others = [public(f"other{number}", f"unrelated {number}", [f"u{number}"], suite="9") for number in range(20)]
+    more = pa.concat_tables([to_table(others, "2026-05-01"), rows])
+    small = {row["problem_key"]: row for row in clusters(rows, day=date(2026, 5, 9)).clusters.to_pylist()}
+    large = {row["problem_key"]: row for row in clusters(more, day=date(2026, 5, 9)).clusters.to_pylist()}
+    assert {key: large[key] for key in small} == small
+
+
+_SEED_PROBE = """
+import json
+from trajectory_platform_tests.splits.rows import clusters, hidden, link, links, on_days, public
+texts = [
+    public(f"h{n}", f"find item number {n % 7} in shop {n % 5}", [f"{n % 7}", f"{n % 5 + 100}"]) for n in range(20)
+]
+rows = on_days(("2026-05-01", texts + [hidden("r")]))
+judged = links(*[link("r", outcome_success=True, recommended_ids=["1", "101"], query="a") for _ in range(3)])
+result = clusters(rows, judged)
+print(json.dumps([result.clusters.to_pylist(), result.edges.to_pylist()]))
+"""
+
+
+def test_the_hash_seed_changes_nothing() -> None:
+    """Case D04: identical clusters and split for PYTHONHASHSEED 0, 1 and 2."""
+    answers = set()
+    for seed in ("0", "1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        run = subprocess.run(
+            [sys.executable, "-c", _SEED_PROBE], env=environment, capture_output=True, text=True, check=True
+        )
+        answers.add(run.stdout)
+    assert len(answers) == 1
+    assert len(json.loads(answers.pop())[0]) == 21
