@@ -77,12 +77,13 @@ class Lake:
         described = {
             "inputs": check_json("inputs", inputs),
             "settings": check_json("settings", settings),
-            "summary": check_json("summary", summary or {}),
         }
         with ExitStack() as stack:
             staged, rows = self._prepare(where, data, stack)
             for check in verify:
                 check(staged.light)
+            # read after the rows: a caller may count into it while its batches are consumed
+            counted = check_json("summary", summary or {})
             manifest = Manifest(
                 table=where.table.name,
                 day=where.day,
@@ -94,6 +95,7 @@ class Lake:
                 complete=complete,
                 code_version=code_version,
                 files={},
+                summary=counted,
                 **described,
             )
             return self._commit(where, manifest, staged, rows, started)

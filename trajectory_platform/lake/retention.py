@@ -142,13 +142,14 @@ def purge(lake: Lake, trace_ids: Iterable[str], *, tables: Iterable[Table | str]
 
 
 def _collect(inputs: Any, named: dict[str, set[int]]) -> None:
-    """Versions in ``{table: {"version": n, ...}}``, also nested and in lists of such objects."""
+    """Versions in ``{"table" or "table/day": {"version": n, ...}}``, also nested and in lists of such objects."""
     if isinstance(inputs, list):
         for item in inputs:
             _collect(item, named)
     if not isinstance(inputs, dict):
         return
-    for name, value in inputs.items():
+    for key, value in inputs.items():
+        name = key.partition("/")[0]
         for entry in value if isinstance(value, list) else [value]:
             if name in TABLES and isinstance(entry, dict):
                 for word in ("version", "table_version"):

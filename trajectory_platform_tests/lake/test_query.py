@@ -41,7 +41,10 @@ def lake(tmp_path: Path) -> Lake:
 
 @pytest.fixture
 def sealed_lake(lake: Lake) -> Lake:
-    """Three problems: open, sealed (id ``s``, key ``ks``), and one of race traces known by key only (``kr``)."""
+    """Three problems: open, sealed (id ``s``, key ``ks``), and one of race traces known by key only (``kr``).
+
+    Trace ``r2:s#1`` is known as sealed by nothing but the problem id inside its trace id.
+    """
     keys, pools = ["ko", "kr", "ks"], ["train", "sealed", "sealed"]
     clusters = fill(LEAK_CLUSTERS, keys, pool=pools, problem_ids=[["o"], [], ["s"]])
     put(lake, LEAK_CLUSTERS, fill(LEAK_CLUSTERS, keys, pool=["sealed", "train", "train"]))
@@ -58,7 +61,7 @@ def sealed_lake(lake: Lake) -> Lake:
     put(lake, REJECTED_TRACES, fill(REJECTED_TRACES, traces))
     put(lake, LEAK_EDGES, fill(LEAK_EDGES, ["ko", "ko", "ks"], right_key=["ks", "kx", "ko"]))
     split = fill(
-        LEAK_GUARDED_SPLITS, traces, problem_key=["kr", "ko", "ks", "ks"], pool=["sealed", "train"] + ["sealed"] * 2
+        LEAK_GUARDED_SPLITS, traces, problem_key=["kr", "ko", "ks", "kz"], pool=["sealed", "train"] + ["sealed"] * 2
     )
     put(lake, LEAK_GUARDED_SPLITS, split)
     for table in (CHECKPOINT_TRACES, ACTION_SCORES):

@@ -1,0 +1,69 @@
+# Every target makes what it needs, from a clean checkout: `make demo` and `make test` are all a newcomer runs.
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+WORKERS ?= 2
+UI_PORT ?= 3000
+
+export DAGSTER_DISABLE_TELEMETRY := yes
+export MLFLOW_DISABLE_TELEMETRY := true
+
+.PHONY: help demo test test-all ui lint format bench install clean
+.DEFAULT_GOAL := help
+
+help:            ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## +/\t/' | expand -t 12
+
+demo: $(INSTALLED) dagster_home/dagster.yaml  ## the whole flow on a simulated arena; ends with a funnel, scores and demo/report.html
+	DAGSTER_HOME=$(CURDIR)/dagster_home $(BIN)/trajectory-platform demo
+
+test: $(INSTALLED)      ## the default test suite
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+test-all: $(INSTALLED)  ## the default suite and the slow tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not bench"
+
+# Without days of your own the graph shows the demo's, so that there is something to look at.
+ui: $(INSTALLED) dagster_home/dagster.yaml  ## Dagster on 127.0.0.1:3000 (UI_PORT changes the port)
+	@set -a; if [ -d demo/days ] && [ ! -e data ] && [ -z "$$TRAJECTORY_PLATFORM_DATA_ROOT" ]; then \
+	  echo "showing the demo's days (demo/); set TRAJECTORY_PLATFORM_DATA_ROOT for your own"; \
+	  TRAJECTORY_PLATFORM_DATA_ROOT=demo/days; TRAJECTORY_PLATFORM_LAKE_URI=demo/lake; \
+	  TRAJECTORY_PLATFORM_CHECKPOINT_ROOT=demo/checkpoints; \
+	  TRAJECTORY_PLATFORM_FIRST_DAY=$$(ls demo/days | grep -E '^[0-9]{4}-[0-9]{2}-[0-9]{2}$$' | head -1); \
+	fi; \
+	DAGSTER_HOME=$(CURDIR)/dagster_home exec $(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p $(UI_PORT)
+
+lint: $(INSTALLED)      ## format check, lint, types, import layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(INSTALLED)    ## rewrite to the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(INSTALLED)     ## import budgets, then every benchmark (minutes)
+	$(BIN)/python benchmarks/import_budgets.py
+	$(BIN)/python -m pytest -m bench -p no:xdist
+	@for script in benchmarks/bench_*.py; do [ -e "$$script" ] || continue; echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+install: $(INSTALLED)   ## only the virtual environment
+
+# One resolver run over one pinned set. The stamp is written last: an interrupted install is started again.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] < (3, 13); sys.exit(0 if ok else "Python 3.11 or 3.12 is needed, found " + sys.version.split()[0] + ": set PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[train,dev]'
+	@touch $@
+
+dagster_home/dagster.yaml: dagster.yaml
+	@mkdir -p dagster_home
+	@ln -sf ../dagster.yaml $@
+	@touch -h $@
+
+clean:           ## remove the environment, caches and build outputs; data/ and dagster_home/ stay
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The simulated arena: scripted miners act in the sandbox and leave days in the published layout."""

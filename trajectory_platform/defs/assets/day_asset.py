@@ -1,0 +1,68 @@
+"""One factory: a stage, its tables and its upstreams become a daily-partitioned asset."""
+
+# No `from __future__ import annotations` here: Dagster reads the context annotation of a body and refuses text.
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import dagster as dg
+
+from trajectory_platform.defs.day_runs import Stage, materialise_days
+from trajectory_platform.defs.resources import Platform
+
+OWNERS = ["team:trajectory-platform"]
+
+
+@dataclass(frozen=True)
+class DayAsset:
+    """One row of an asset table.
+
+    Attributes:
+        stage: the function that does the work for one day.
+        outputs: asset name -> table it publishes (usually the same word; several for one stage).
+        group: group in the asset graph, named like the package.
+        kinds: what a newcomer sees as icons on the node.
+        descriptions: asset name -> Markdown description.
+        upstream: asset name -> partition mapping (None for an asset without partitions).
+        days_per_run: how many days a backfill puts into one run; None for one run per day.
+        pool: concurrency pool of heavy assets.
+    """
+
+    stage: Stage
+    outputs: Mapping[str, str]
+    group: str
+    kinds: frozenset[str]
+    descriptions: Mapping[str, str]
+    upstream: Mapping[str, dg.PartitionMapping | None] = field(default_factory=dict)
+    days_per_run: int | None = 5
+    pool: str | None = None
+
+
+def build(row: DayAsset, partitions: dg.DailyPartitionsDefinition) -> dg.AssetsDefinition:
+    """The Dagster asset of one row."""
+    deps: Sequence[dg.AssetDep] = [
+        dg.AssetDep(name, partition_mapping=mapping) for name, mapping in row.upstream.items()
+    ]
+    specs = [
+        dg.AssetSpec(
+            name,
+            description=row.descriptions[name],
+            group_name=row.group,
+            kinds=set(row.kinds),
+            owners=OWNERS,
+            deps=deps,
+            partitions_def=partitions,
+        )
+        for name in row.outputs
+    ]
+
+    @dg.multi_asset(
+        name="_and_".join(row.outputs),
+        specs=specs,
+        backfill_policy=dg.BackfillPolicy.multi_run(max_partitions_per_run=row.days_per_run or 1),
+        pool=row.pool,
+    )
+    def run(context: dg.AssetExecutionContext, platform: Platform) -> Iterator[dg.MaterializeResult[None]]:
+        yield from materialise_days(context, platform, row.stage, row.outputs)
+
+    return run

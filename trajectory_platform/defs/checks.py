@@ -1,0 +1,70 @@
+"""Checks that re-read what is published.
+
+The core has already refused a bad day before its commit; these read the table again, as a user would, and
+report. A check covers every day of its run and lists the days that fail.
+"""
+
+# No `from __future__ import annotations` here: Dagster reads the context annotation of a body and refuses text.
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dagster as dg
+
+from trajectory_platform.defs.day_runs import capped
+from trajectory_platform.defs.resources import Platform
+from trajectory_platform.stages import audits
+from trajectory_platform.stages.context import StageContext
+
+Audit = Callable[[StageContext, str], dict[str, Any]]
+
+# check name -> (asset, audit, description)
+CHECKS: dict[str, tuple[str, Audit, str]] = {
+    "conservation": (
+        "axis_a_corpus",
+        audits.conservation,
+        "found + moved in = accepted + rejected + moved out, counted again from the published tables",
+    ),
+    "accepted_rows_are_trainable": (
+        "axis_a_corpus",
+        audits.accepted_rows,
+        "every accepted row is readable, axis A and has a use; no row is both accepted and rejected",
+    ),
+    "content_digest": (
+        "trajectories",
+        audits.content_digest("trajectories"),
+        "the published rows still have the digest of their manifest",
+    ),
+    "pools_disjoint": (
+        "leak_guarded_splits",
+        audits.pools_disjoint,
+        "no cluster, problem or text stands in two pools",
+    ),
+    "checkpoint_intact": (
+        "sft_checkpoint",
+        audits.checkpoint_intact,
+        "files, manifest and trace list of the day's checkpoint agree",
+    ),
+}
+
+
+def build_checks(partitions: dg.DailyPartitionsDefinition) -> Sequence[dg.AssetChecksDefinition]:
+    """All checks, partitioned like their assets."""
+    return [_check(name, partitions) for name in CHECKS]
+
+
+def _check(name: str, partitions: dg.DailyPartitionsDefinition) -> dg.AssetChecksDefinition:
+    asset, audit, description = CHECKS[name]
+
+    @dg.asset_check(name=name, asset=asset, description=description, partitions_def=partitions)
+    def run(context: dg.AssetCheckExecutionContext, platform: Platform) -> dg.AssetCheckResult:
+        found = {day: audit(platform.context, day) for day in context.partition_keys}
+        failed = [day for day, facts in found.items() if not facts["passed"]]
+        return dg.AssetCheckResult(
+            passed=not failed,
+            severity=dg.AssetCheckSeverity.ERROR,
+            description=f"failed on {', '.join(failed)}" if failed else f"{len(found)} day(s) hold",
+            metadata=capped({day: dg.MetadataValue.json(facts) for day, facts in found.items()}),
+        )
+
+    return run

@@ -1,0 +1,116 @@
+"""How an asset runs several days in one run without letting one bad day hide the good ones.
+
+Dagster marks all partitions of a run as done or none. Here each day is tried on its own: when all are good,
+every partition gets its own metadata; when some are bad, the good days' materialisations are logged first
+and then the step fails and names the bad ones. The ``resume_good_days`` sensor requests what lies downstream
+of the good days (design 4).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from trajectory_platform.defs.resources import Platform
+from trajectory_platform.errors import PlatformError
+from trajectory_platform.stages.context import StageContext, StageResult
+
+MAX_METADATA_BYTES = 10_000  # an event row with more slows the web server down (cases F14)
+_MAX_TEXT = 400
+
+Stage = Callable[[StageContext, str], StageResult]
+
+
+def materialise_days(
+    context: dg.AssetExecutionContext, platform: Platform, stage: Stage, outputs: Mapping[str, str]
+) -> Iterator[dg.MaterializeResult[None]]:
+    """Run one stage for every day of this run.
+
+    Args:
+        outputs: asset name -> table whose manifest describes it.
+
+    Raises:
+        dagster.Failure: naming every day that failed, after the good days were recorded.
+    """
+    good: dict[str, StageResult] = {}
+    bad: dict[str, str] = {}
+    for day in context.partition_keys:
+        try:
+            good[day] = stage(platform.context, day)
+            context.log.info(f"{day}: {_one_line(good[day])}")
+        except PlatformError as error:
+            bad[day] = str(error)
+            context.log.error(f"{day}: {error}")
+        except Exception as error:
+            # the boundary of a day: an unknown fault fails this day and names itself, the others go on
+            bad[day] = f"{type(error).__name__}: {error}"
+            context.log.exception(f"{day} failed")
+    if bad:
+        for day, result in good.items():
+            for asset, table in outputs.items():
+                context.log_event(
+                    dg.AssetMaterialization(asset, partition=day, metadata=event_metadata(result, table))
+                )
+        raise dg.Failure(
+            f"{len(bad)} of {len(bad) + len(good)} days failed: {', '.join(sorted(bad))}",
+            metadata={day: dg.MetadataValue.text(reason[:_MAX_TEXT]) for day, reason in sorted(bad.items())},
+            allow_retries=False,
+        )
+    for asset, table in outputs.items():
+        for day, result in good.items():
+            context.add_asset_metadata(event_metadata(result, table), asset_key=asset, partition_key=day)
+        yield dg.MaterializeResult(asset_key=asset)
+
+
+def event_metadata(result: StageResult, table: str) -> dict[str, Any]:
+    """Counts, content digest, table version and the funnel picture of one published day."""
+    manifest = result.manifests[table]
+    metadata: dict[str, Any] = {
+        "dagster/row_count": manifest.rows,
+        "content_digest": manifest.content_digest,
+        "table_version": manifest.table_version,
+        "identity": manifest.identity,
+        "skipped (already current)": result.skipped,
+        "complete": manifest.complete,
+    }
+    picture = result.details.get("funnel_svg")
+    if picture:
+        metadata["funnel"] = dg.MetadataValue.md(picture)
+    for name, value in result.summary.items():
+        metadata[name] = dg.MetadataValue.json(value) if isinstance(value, dict | list) else value
+    return capped(metadata)
+
+
+def capped(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata cut to ``MAX_METADATA_BYTES`` with a marker; never an exception after the data is written."""
+    kept: dict[str, Any] = {}
+    used = 0
+    for name, value in metadata.items():
+        size = len(name) + len(json.dumps(getattr(value, "value", value), default=str))
+        if used + size > MAX_METADATA_BYTES:
+            kept["cut"] = f"{name} and what follows left out: more than {MAX_METADATA_BYTES} bytes"
+            break
+        kept[name] = value
+        used += size
+    return kept
+
+
+def _one_line(result: StageResult) -> str:
+    counts = {name: value for name, value in result.summary.items() if isinstance(value, int | float)}
+    return ("already current; " if result.skipped else "") + json.dumps(counts)
+
+
+def contiguous(days: Sequence[str]) -> list[tuple[str, str]]:
+    """Days as ranges of consecutive days, oldest first: what one backfill run can take."""
+    from datetime import date
+
+    ranges: list[tuple[str, str]] = []
+    for day in sorted(days):
+        if ranges and date.fromisoformat(day).toordinal() - date.fromisoformat(ranges[-1][1]).toordinal() == 1:
+            ranges[-1] = (ranges[-1][0], day)
+        else:
+            ranges.append((day, day))
+    return ranges

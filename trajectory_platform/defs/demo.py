@@ -1,0 +1,136 @@
+"""``trajectory-platform demo``: a simulated arena through the same Dagster assets that run in production.
+
+Simulates days, runs the two jobs in process, trains and scores the tiny model, and ends with a funnel, the
+scores, the lineage of one trace and ``report.html``. Only the command line calls it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import typer
+
+from trajectory_platform.defs.definitions import build_definitions
+from trajectory_platform.defs.sensors import RANGE_END, RANGE_START
+from trajectory_platform.errors import FailPartition
+from trajectory_platform.lake import tables
+from trajectory_platform.settings import Settings
+from trajectory_platform.stages.context import StageContext
+
+FIRST_DAY = date(2026, 5, 2)  # the first era in which the validators' gate values are comparable
+TRACES_PER_DAY = {False: 640, True: 120}
+RECIPE = {False: "smoke", True: "fast"}
+
+
+def run_demo(out: Path, *, days: int, fast: bool, seed: int) -> None:
+    """Run the whole flow below ``out`` (which may hold an earlier demo: what is current is skipped).
+
+    Raises:
+        FailPartition: naming the job and the days that failed.
+    """
+    started = time.monotonic()
+    settings = demo_settings(out, fast=fast, seed=seed)
+    last_day = FIRST_DAY + timedelta(days=days - 1)
+    _say(started, f"simulating {days} days of the arena into {settings.data_root}")
+    simulate_days(Path(settings.data_root), days=days, fast=fast, seed=seed)
+
+    definitions = build_definitions(settings, last_day)
+    with _instance() as instance:
+        _say(started, "assets: raw day -> messages -> verdicts -> axis-A corpus")
+        _run(definitions, instance, "ingest_and_curate", FIRST_DAY, last_day)
+        _say(started, "assets: leak clusters -> splits -> SFT of a tiny Qwen3 -> scores -> lineage")
+        _run(definitions, instance, "train_as_of", last_day, last_day)
+
+    ctx = StageContext(settings)
+    _say(started, "done; what came out:")
+    for block in closing_blocks(ctx, last_day.isoformat()):
+        typer.echo(f"\n{block}")
+    typer.echo(f"\nreport      {write_demo_report(settings, out, last_day.isoformat())}")
+    typer.echo(f"took        {time.monotonic() - started:.0f} s")
+    typer.echo("next        make ui   (the same assets in the Dagster UI)")
+
+
+def demo_settings(out: Path, *, fast: bool, seed: int) -> Settings:
+    """Settings of the demo: everything below ``out``, partitions from the first simulated day on."""
+    return Settings(
+        data_root=str(out / "days"),
+        lake_uri=str(out / "lake"),
+        checkpoint_root=str(out / "checkpoints"),
+        first_day=FIRST_DAY,
+        seed=seed,
+        recipe=RECIPE[fast],
+    )
+
+
+def simulate_days(root: Path, *, days: int, fast: bool, seed: int) -> None:
+    """Write the demo's days; the same seed gives the same bytes, so a second demo changes nothing."""
+    from trajectory_platform.arena.simulate import simulate
+    from trajectory_platform.stages.progress import day_bars
+
+    per_day = TRACES_PER_DAY[fast]
+    with day_bars("simulating") as advance:
+        simulate(
+            root,
+            days=days,
+            traces_per_day=per_day,
+            seed=seed,
+            first_day=FIRST_DAY,
+            overwrite=True,
+            progress=advance,
+        )
+
+
+def closing_blocks(ctx: StageContext, day: str) -> list[str]:
+    """The texts the demo ends with: funnel per day, scores, lineage of one trained trace."""
+    from trajectory_platform.lineage import questions
+    from trajectory_platform.stages import closing
+
+    blocks = [closing.funnel_text(ctx), closing.splits_text(ctx, day), closing.scores_text(ctx, day)]
+    trained = ctx.lake.read(tables.CHECKPOINT_TRACES, [day], columns=["trace_id", "role"]).to_pylist()
+    first = min((row["trace_id"] for row in trained if row["role"] == "train"), default=None)
+    if first is not None:
+        facts = questions.about_trace(ctx.lake, first)
+        assert facts is not None, f"{first} was trained on a moment ago"
+        blocks.append(f"lineage of one trained trace\n{questions.trace_text(facts)}")
+    return blocks
+
+
+def write_demo_report(settings: Settings, out: Path, day: str) -> Path:
+    """``report.html`` below ``out``."""
+    from trajectory_platform.stages.report import write_report
+
+    return write_report(settings, out / "report.html", day)
+
+
+def _run(
+    definitions: dg.Definitions, instance: dg.DagsterInstance, job: str, first: date, last: date
+) -> Any:
+    result = definitions.resolve_job_def(job).execute_in_process(
+        instance=instance,
+        tags={RANGE_START: first.isoformat(), RANGE_END: last.isoformat()},
+        raise_on_error=False,
+    )
+    failures = [event.message for event in result.all_events if event.is_step_failure]
+    if failures:
+        raise FailPartition(f"{job} {first}..{last}: {failures[0]}")
+    return result
+
+
+def _instance() -> Any:
+    """The user's Dagster instance where DAGSTER_HOME names one (make demo does), else one for this process."""
+    from contextlib import nullcontext
+
+    logging.getLogger("dagster").setLevel(logging.WARNING)
+    if os.environ.get("DAGSTER_HOME"):
+        return nullcontext(dg.DagsterInstance.get())
+    return dg.DagsterInstance.ephemeral()
+
+
+def _say(started: float, text: str) -> None:
+    typer.echo(f"[{time.monotonic() - started:5.0f} s] {text}")

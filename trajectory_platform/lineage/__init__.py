@@ -1,0 +1,1 @@
+"""Which traces fed which checkpoint, and what was decided about a trace on the way."""

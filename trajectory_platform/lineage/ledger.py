@@ -1,0 +1,94 @@
+"""Reading the ledger: the rows of the lake that say where a trace went and what a checkpoint was made of.
+
+Nothing is stored here. The tables are the ledger (``checkpoints``, ``checkpoint_traces`` and the day tables behind
+them); these functions read them by key and return plain rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trajectory_platform.identity import digest_lines
+from trajectory_platform.lake import tables
+from trajectory_platform.lake.tables import Table
+
+if TYPE_CHECKING:
+    from trajectory_platform.lake.publish import Lake
+
+ABSENT = "absent"
+
+
+def rows_where(
+    lake: Lake, table: Table, column: str, values: Iterable[str], days: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
+    """Rows whose ``column`` is one of ``values``, without the big text columns, in the order of day and key."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted = pa.array(sorted(set(values)), type=pa.string())
+    found: list[dict[str, Any]] = lake.read(
+        table, days=days, columns=light_columns(table), filter=pc.field(column).isin(wanted)
+    ).to_pylist()
+    return found
+
+
+def light_columns(table: Table) -> list[str]:
+    """Columns of a table without dialogue and evidence."""
+    heavy = {"messages", "tools", "source_steps", "evidence"} if table.big_text else set()
+    return [name for name in table.columns if name not in heavy]
+
+
+def checkpoint_row(lake: Lake, checkpoint_id: str) -> dict[str, Any] | None:
+    """The row of ``checkpoints`` with its manifest parsed, or None."""
+    rows = rows_where(lake, tables.CHECKPOINTS, "checkpoint_id", [checkpoint_id])
+    if not rows:
+        return None
+    return {**rows[0], "manifest": json.loads(rows[0]["manifest"])}
+
+
+def checkpoint_ids(lake: Lake) -> list[str]:
+    """Ids of all published checkpoints, oldest as-of day first."""
+    rows = lake.read(tables.CHECKPOINTS, columns=["day", "checkpoint_id"]).to_pylist()
+    return [row["checkpoint_id"] for row in sorted(rows, key=lambda row: (row["day"], row["checkpoint_id"]))]
+
+
+def parents_of(lake: Lake, checkpoint_id: str) -> list[str]:
+    """The chain of parents, nearest first; a parent that is not in the table ends it."""
+    chain: list[str] = []
+    row = checkpoint_row(lake, checkpoint_id)
+    while row is not None and row["parent"] is not None and row["parent"] not in chain:
+        chain.append(row["parent"])
+        row = checkpoint_row(lake, row["parent"])
+    return chain
+
+
+def traces_of(lake: Lake, checkpoint: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rows of ``checkpoint_traces`` of a checkpoint row."""
+    return rows_where(
+        lake, tables.CHECKPOINT_TRACES, "checkpoint_id", [checkpoint["checkpoint_id"]], [checkpoint["day"]]
+    )
+
+
+def list_digest(traces: Iterable[Mapping[str, Any]]) -> str:
+    """Digest of the ids of the training traces, the way the manifest records it."""
+    return digest_lines(sorted(row["trace_id"] for row in traces if row["role"] == "train"))
+
+
+def changed_inputs(lake: Lake, manifest: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Input partitions whose content is no longer what the checkpoint was made of.
+
+    Names of inputs are ``{table}/{day}``. Returns {input, recorded, present}; ``present`` is ``absent`` when the
+    partition has gone.
+    """
+    changed = []
+    for name, entry in sorted(manifest["inputs"].items()):
+        table, _, day = name.partition("/")
+        if table not in tables.TABLES or not day:
+            continue
+        found = lake.manifest(table, day) if tables.TABLES[table].partition == ("day",) else None
+        present = found.content_digest if found else ABSENT
+        if present != entry["content_digest"]:
+            changed.append({"input": name, "recorded": str(entry["content_digest"]), "present": present})
+    return changed

@@ -1,0 +1,108 @@
+"""Audits: what the platform promises about a published day, counted again from the tables as a user reads them.
+
+Each takes (context, day) and returns ``{"passed": bool, ...counts}``; none writes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from trajectory_platform.lake import tables
+from trajectory_platform.stages.context import StageContext
+
+Audit = Callable[[StageContext, str], dict[str, Any]]
+
+
+def conservation(ctx: StageContext, day: str) -> dict[str, Any]:
+    """found + moved_in = accepted + rejected + moved_out (design 3)."""
+    summary = ctx.lake.read(tables.DAY_SUMMARIES, [day]).to_pylist()
+    if not summary:
+        return {"passed": False, "reason": "day was never ingested"}
+    row = summary[0]
+    raw = set(ctx.lake.read(tables.RAW_TRACES, [day], columns=["trace_id"]).column("trace_id").to_pylist())
+    accepted = ctx.lake.read(tables.AXIS_A_CORPUS, [day], columns=["trace_id"]).column("trace_id").to_pylist()
+    rejected = ctx.lake.read(tables.REJECTED_TRACES, [day], columns=["trace_id"]).column("trace_id").to_pylist()
+    left, right = row["found"] + row["moved_in"], len(accepted) + len(rejected) + row["moved_out"]
+    return {
+        "passed": left == right and set(accepted) | set(rejected) == raw and len(accepted) + len(rejected) == len(raw),
+        "found": row["found"],
+        "moved_in": row["moved_in"],
+        "accepted": len(accepted),
+        "rejected": len(rejected),
+        "moved_out": row["moved_out"],
+    }
+
+
+def accepted_rows(ctx: StageContext, day: str) -> dict[str, Any]:
+    """Accepted rows are readable, usable, axis A, carry a use, and are not rejected as well."""
+    columns = ["trace_id", "axis_label", "uses"]
+    accepted = ctx.lake.read(tables.AXIS_A_CORPUS, [day], columns=columns).to_pylist()
+    readable = {
+        row["trace_id"]
+        for row in ctx.lake.read(tables.TRAJECTORIES, [day], columns=["trace_id", "readable"]).to_pylist()
+        if row["readable"]
+    }
+    rejected = set(ctx.lake.read(tables.REJECTED_TRACES, [day], columns=["trace_id"]).column("trace_id").to_pylist())
+    injected = {
+        row["trace_id"]
+        for row in ctx.lake.read(tables.JUDGED_TRACES, [day], columns=["trace_id", "injection_suspected"]).to_pylist()
+        if row["injection_suspected"]
+    }
+    bad = [
+        row["trace_id"]
+        for row in accepted
+        if row["axis_label"] != "A"
+        or not row["uses"]
+        or row["trace_id"] not in readable
+        or row["trace_id"] in rejected
+        or row["trace_id"] in injected
+    ]
+    return {"passed": not bad, "accepted": len(accepted), "bad": len(bad), "first_bad": bad[:3]}
+
+
+def content_digest(table: str) -> Audit:
+    """The published rows of a day still have the digest their manifest records."""
+
+    def audit(ctx: StageContext, day: str) -> dict[str, Any]:
+        from trajectory_platform.lake.verification import verify
+
+        damages = verify(ctx.lake, [table], [day])
+        return {"passed": not damages, "problems": [f"{one.reason}: {one.detail}" for one in damages][:3]}
+
+    return audit
+
+
+def pools_disjoint(ctx: StageContext, day: str) -> dict[str, Any]:
+    """No leak cluster, problem or text stands in two pools of the published splits."""
+    from trajectory_platform.errors import FailPartition
+    from trajectory_platform.splits import guard
+
+    splits = ctx.lake.read(tables.LEAK_GUARDED_SPLITS, [day])
+    try:
+        guard.assert_disjoint(splits)
+    except FailPartition as error:
+        return {"passed": False, "reason": str(error)}
+    return {"passed": True, "traces": splits.num_rows}
+
+
+def checkpoint_intact(ctx: StageContext, day: str) -> dict[str, Any]:
+    """Files, manifest and the published trace list of the day's SFT checkpoint agree."""
+    from pathlib import Path
+
+    from trajectory_platform.errors import FailPartition
+    from trajectory_platform.training import checkpoints
+
+    problems = []
+    listed = ctx.lake.read(tables.CHECKPOINTS, [day]).to_pylist()
+    traced = ctx.lake.read(tables.CHECKPOINT_TRACES, [day], columns=["checkpoint_id", "trace_id"]).to_pylist()
+    for row in listed:
+        name = row["checkpoint_id"]
+        own = [trace["trace_id"] for trace in traced if trace["checkpoint_id"] == name]
+        try:
+            checkpoints.verify_checkpoint(Path(ctx.settings.checkpoint_root) / row["path"])
+        except FailPartition as error:
+            problems.append(str(error))
+        if checkpoints.trace_list_digest(own) != row["trace_list_digest"]:
+            problems.append(f"{name}: checkpoint_traces is not the list it was trained on")
+    return {"passed": not problems, "checkpoints": len(listed), "problems": problems[:3]}

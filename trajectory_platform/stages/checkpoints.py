@@ -1,0 +1,246 @@
+"""The training stages: an SFT checkpoint as of a day, its teacher-forced scores, and what it was made of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trajectory_platform.errors import FailPartition
+from trajectory_platform.lake import tables
+from trajectory_platform.stages.context import (
+    Output,
+    Produced,
+    StageContext,
+    StageResult,
+    input_digests,
+    run_stage,
+    window,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from trajectory_platform.evaluation.child import Runner
+
+SFT = {"stage": "sft"}
+_TEXTS = ["trace_id", "messages", "tools"]
+
+
+def sft_checkpoint(ctx: StageContext, day: str, *, run: Runner | None) -> StageResult:
+    """Qwen3 on the train pool of the window. A window with too few traces publishes an empty slot that says so.
+
+    Raises:
+        FailPartition: a leak between the pools, a damaged row, or a training process that died.
+    """
+    from trajectory_platform.training import launch
+    from trajectory_platform.training.recipe import load_recipe
+
+    recipe = load_recipe(ctx.settings.recipe).resolved(ctx.settings.seed)
+    corpus_days = _corpus_days(ctx, day)
+    named = {"leak_guarded_splits": [day], "leak_clusters": [day], "axis_a_corpus": corpus_days}
+
+    def body() -> Produced:
+        held_out = ctx.lake.read(tables.LEAK_CLUSTERS, [day], columns=["cluster_id", "pool"]).to_pylist()
+        result = launch.train_checkpoint(
+            day=day,
+            splits=ctx.lake.read(tables.LEAK_GUARDED_SPLITS, [day]),
+            corpus=_corpus(ctx, corpus_days),
+            recipe=recipe,
+            seed=ctx.settings.seed,
+            inputs=_described_inputs(ctx, named),
+            checkpoint_root=ctx.settings.checkpoint_root,
+            held_out_clusters=[row["cluster_id"] for row in held_out if row["pool"] != "train"],
+            runner=run,
+        )
+        summary = {
+            "checkpoint_id": result.checkpoint_id or "",
+            "status": result.status,
+            "reason": result.reason or "",
+            "traces": result.traces.num_rows,
+            **{key: value for key, value in result.metrics.items() if isinstance(value, int | float | str)},
+        }
+        return Produced(
+            [
+                Output(tables.CHECKPOINT_TRACES, result.traces, part=SFT),
+                Output(tables.CHECKPOINTS, result.checkpoints, part=SFT),
+            ],
+            summary,
+        )
+
+    return run_stage(
+        ctx,
+        stage="sft_checkpoint",
+        day=day,
+        code_version=launch.CODE_VERSION,
+        tables=(tables.CHECKPOINT_TRACES, tables.CHECKPOINTS),
+        inputs=input_digests(ctx, named),
+        body=body,
+        part=SFT,
+        extra_settings={"recipe": recipe.identity()},
+    )
+
+
+def sft_eval(ctx: StageContext, day: str, *, run: Runner | None) -> StageResult:
+    """Teacher-forced next-action scores of the day's SFT checkpoint on the dev pool."""
+    from trajectory_platform.evaluation import actions, launch
+    from trajectory_platform.training.recipe import load_recipe
+
+    plan = load_recipe(ctx.settings.recipe).evaluation
+    corpus_days = _corpus_days(ctx, day)
+
+    def body() -> Produced:
+        checkpoint = _checkpoint_row(ctx, day)
+        if checkpoint is None:
+            empty = tables.ACTION_SCORES.schema().empty_table()
+            return Produced([Output(tables.ACTION_SCORES, empty, part=SFT)], {"state": "no_checkpoint", "turns": 0})
+        result = launch.evaluate_actions(
+            checkpoint=Path(ctx.settings.checkpoint_root) / checkpoint["path"],
+            day=day,
+            stage="sft",
+            splits=ctx.lake.read(tables.LEAK_GUARDED_SPLITS, [day]),
+            corpus=_corpus(ctx, corpus_days),
+            trained=ctx.lake.read(tables.CHECKPOINT_TRACES, [day]),
+            plan=plan,
+            runner=run,
+        )
+        overall = result.metrics["categories"][0]
+        summary = {
+            "state": result.metrics["state"],
+            "turns": overall["turns"],
+            "clusters": overall["clusters"],
+            **({f"{name}_accuracy": overall[name]["share"] for name in ("tool", "arguments")} if overall["turns"] else {}),
+            **{key: value for key, value in result.counts.items() if isinstance(value, int)},
+        }
+        return Produced([Output(tables.ACTION_SCORES, result.scores, part=SFT)], summary)
+
+    return run_stage(
+        ctx,
+        stage="sft_eval",
+        day=day,
+        code_version=actions.VERSION,
+        tables=(tables.ACTION_SCORES,),
+        inputs={
+            **input_digests(ctx, {"leak_guarded_splits": [day], "axis_a_corpus": corpus_days}),
+            **input_digests(ctx, {"checkpoints": [day], "checkpoint_traces": [day]}, SFT),
+        },
+        body=body,
+        part=SFT,
+        extra_settings={"plan": plan.model_dump(mode="json")},
+    )
+
+
+def checkpoint_lineage(ctx: StageContext, day: str) -> StageResult:
+    """What the day's checkpoint was made of, counted; its trace list is re-hashed against the manifest first.
+
+    Raises:
+        FailPartition: when the published trace list is not the one the checkpoint was trained on.
+    """
+    from trajectory_platform.training.checkpoints import trace_list_digest
+
+    corpus_days = _corpus_days(ctx, day)
+
+    def body() -> Produced:
+        checkpoint = _checkpoint_row(ctx, day)
+        traced = ctx.lake.read(tables.CHECKPOINT_TRACES, [day]).to_pylist() if checkpoint else []
+        if checkpoint and trace_list_digest([row["trace_id"] for row in traced]) != checkpoint["trace_list_digest"]:
+            raise FailPartition(f"{checkpoint['checkpoint_id']}: checkpoint_traces is not the list it was trained on")
+        rows = _counted(ctx, corpus_days, traced, day)
+        summary = {
+            "checkpoint_id": checkpoint["checkpoint_id"] if checkpoint else "",
+            "traces": len(traced),
+            "miners": len({row["miner_hotkey"] for row in rows}),
+            "strategies": len({row["strategy_cluster"] for row in rows}),
+            "trace_days": len({row["trace_day"] for row in rows}),
+        }
+        return Produced([Output(tables.CHECKPOINT_LINEAGE, _table(rows), part=SFT)], summary)
+
+    return run_stage(
+        ctx,
+        stage="checkpoint_lineage",
+        day=day,
+        code_version="1",
+        tables=(tables.CHECKPOINT_LINEAGE,),
+        inputs={
+            **input_digests(ctx, {"checkpoints": [day], "checkpoint_traces": [day]}, SFT),
+            **input_digests(ctx, {"axis_a_corpus": corpus_days}),
+        },
+        body=body,
+        part=SFT,
+    )
+
+
+def _corpus_days(ctx: StageContext, day: str) -> list[str]:
+    published = set(ctx.lake.days(tables.AXIS_A_CORPUS))
+    return [near for near in window(day, ctx.settings.window_days) if near in published]
+
+
+def _corpus(ctx: StageContext, days: list[str]) -> Iterator[pa.RecordBatch]:
+    for day in days:
+        yield from ctx.lake.batches(tables.AXIS_A_CORPUS, day, columns=_TEXTS, batch_rows=ctx.settings.batch_rows)
+
+
+def _checkpoint_row(ctx: StageContext, day: str) -> dict[str, Any] | None:
+    rows = [row for row in ctx.lake.read(tables.CHECKPOINTS, [day]).to_pylist() if row["stage"] == "sft"]
+    return rows[0] if rows else None
+
+
+def _described_inputs(ctx: StageContext, named: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
+    """Input partitions as the checkpoint manifest records them: content digest and table version."""
+    described: dict[str, dict[str, Any]] = {}
+    for table, days in named.items():
+        for day in days:
+            manifest = ctx.lake.manifest(table, day)
+            if manifest is None:
+                raise FailPartition(f"{table}/{day} is not published: run the stages before it first")
+            described[f"{table}/{day}"] = {
+                "content_digest": manifest.content_digest,
+                "table_version": manifest.table_version,
+                "rows": manifest.rows,
+            }
+    return described
+
+
+def _counted(
+    ctx: StageContext, corpus_days: list[str], traced: list[dict[str, Any]], day: str
+) -> list[dict[str, Any]]:
+    columns = ["trace_id", "day", "miner_hotkey", "category", "strategy_cluster", "judge_kind"]
+    corpus = {
+        (row["day"], row["trace_id"]): row
+        for row in ctx.lake.read(tables.AXIS_A_CORPUS, corpus_days, columns=columns).to_pylist()
+    }
+    traces: Counter[tuple[str, ...]] = Counter()
+    weights: Counter[tuple[str, ...]] = Counter()
+    for row in traced:
+        source = corpus.get((row["trace_day"], row["trace_id"]))
+        if source is None:
+            raise FailPartition(f"{row['trace_id']}: trained on, but no longer in the corpus of {row['trace_day']}")
+        group = (
+            row["checkpoint_id"],
+            row["role"],
+            row["trace_day"],
+            source["miner_hotkey"] or "",
+            source["category"] or "",
+            source["strategy_cluster"],
+            source["judge_kind"] or "",
+        )
+        traces[group] += 1
+        weights[group] += row["weight"]
+    names = ("checkpoint_id", "role", "trace_day", "miner_hotkey", "category", "strategy_cluster", "verdict_source")
+    return [
+        {
+            **dict(zip(names, group, strict=True)),
+            "day": day,
+            "stage": "sft",
+            "traces": count,
+            "weight": float(weights[group]),
+        }
+        for group, count in sorted(traces.items())
+    ]
+
+
+def _table(rows: list[dict[str, Any]]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.Table.from_pylist(rows, schema=tables.CHECKPOINT_LINEAGE.schema())

@@ -1,0 +1,127 @@
+"""Short texts over the lake: the funnel, the splits and the scores, for the end of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trajectory_platform.lake import tables
+from trajectory_platform.stages.context import StageContext
+
+FUNNEL_STEPS = (
+    ("pairs judged that day", "raw"),
+    ("with a usable trace", "ingest"),
+    ("readable", "read"),
+    ("one line per problem", "duplicate"),
+    ("no injected text", "injection"),
+    ("axis A", "axis"),
+    ("outcome holds", "outcome"),
+    ("judged", "judge"),
+    ("first of its copies", "copies"),
+)
+
+
+def funnel_steps(summary: dict[str, Any]) -> list[tuple[str, int]]:
+    """(step, traces left) of one curated day, from its ``summary`` (input and by_stage)."""
+    left = summary["input"]
+    steps = [(FUNNEL_STEPS[0][0], left)]
+    by_stage = dict(summary["by_stage"])
+    for label, stage in FUNNEL_STEPS[1:]:
+        left -= by_stage.pop(stage, 0)
+        steps.append((label, left))
+    for stage, count in sorted(by_stage.items()):
+        left -= count
+        steps.append((stage, left))
+    for use, count in sorted(summary["by_use"].items()):
+        steps.append((f"use: {use}", count))
+    return steps
+
+
+def day_summaries(ctx: StageContext) -> dict[str, dict[str, Any]]:
+    """Curation summary per published day, oldest first."""
+    found: dict[str, dict[str, Any]] = {}
+    for day in sorted(ctx.lake.days(tables.AXIS_A_CORPUS)):
+        manifest = ctx.lake.manifest("axis_a_corpus", day)
+        if manifest is not None and manifest.summary:
+            found[day] = dict(manifest.summary)
+    return found
+
+
+def funnel_text(ctx: StageContext) -> str:
+    """The funnel of every day side by side, with a bar for the sum."""
+    per_day = {day: funnel_steps(summary) for day, summary in day_summaries(ctx).items()}
+    if not per_day:
+        return "funnel: no curated day"
+    labels: list[str] = []
+    for steps in per_day.values():
+        labels.extend(label for label, _ in steps if label not in labels)
+    table = {label: [dict(steps).get(label, 0) for steps in per_day.values()] for label in labels}
+    top = max(1, sum(table[labels[0]]))
+    lines = ["funnel (traces)         " + "".join(f"{day[5:]:>8}" for day in per_day) + "     all"]
+    for label in labels:
+        total = sum(table[label])
+        bar = "█" * round(28 * total / top)
+        lines.append(f"{label:<24}" + "".join(f"{count:>8}" for count in table[label]) + f"{total:>8}  {bar}")
+    return "\n".join(lines)
+
+
+def splits_text(ctx: StageContext, day: str) -> str:
+    """Clusters and pools as of a day."""
+    clusters = ctx.lake.manifest("leak_clusters", day)
+    splits = ctx.lake.manifest("leak_guarded_splits", day)
+    if clusters is None or splits is None:
+        return f"splits as of {day}: not published"
+    c, s = dict(clusters.summary or {}), dict(splits.summary or {})
+    return "\n".join(
+        (
+            f"leak clusters as of {day}",
+            f"  {c['problems']} problems in {c['clusters']} clusters "
+            f"({c['clusters_of_several']} with several, largest {c['largest_cluster']})",
+            f"  problems   train {c['pool_train']}  dev {c['pool_dev']}  sealed {c['pool_sealed']}",
+            f"  traces     train {s['pool_train']}  dev {s['pool_dev']}  sealed {s['pool_sealed']}",
+        )
+    )
+
+
+SCORES_NOTE = (
+    "Share of assistant turns of dev traces at which the model, shown the true history, emits the right next tool, "
+    "and the right tool with equal arguments. Intervals are 95 % bootstraps over leak clusters; the baseline always "
+    "answers with the commonest tool of the same turns."
+)
+
+
+def score_metrics(ctx: StageContext, day: str) -> dict[str, Any]:
+    """Teacher-forced scores per category as of a day (``evaluation.metrics.action_metrics``)."""
+    from trajectory_platform.evaluation.metrics import action_metrics
+    from trajectory_platform.training.recipe import load_recipe
+
+    rows = ctx.lake.read(tables.ACTION_SCORES, [day]).to_pylist()
+    return action_metrics(rows, load_recipe(ctx.settings.recipe).evaluation)
+
+
+def scores_text(ctx: StageContext, day: str) -> str:
+    """Scores per category with their intervals and what they rest on."""
+    from trajectory_platform.evaluation.metrics import metric_lines
+
+    lines = metric_lines(score_metrics(ctx, day))
+    return "\n".join([f"next action on dev traces, teacher-forced, as of {day}", *(f"  {line}" for line in lines)])
+
+
+def report_scores(ctx: StageContext, day: str) -> list[dict[str, Any]]:
+    """The scores as rows of the report; categories without a turn are left out."""
+    return [_report_row(entry) for entry in score_metrics(ctx, day)["categories"] if entry["turns"]]
+
+
+def _report_row(entry: dict[str, Any]) -> dict[str, Any]:
+    row = {
+        "category": entry["category"],
+        "n": entry["turns"],
+        "clusters": entry["clusters"],
+        "thin": entry["state"] == "thin",
+        "baseline_tool": entry["majority_share"],
+        "parse_errors": entry["parse_errors"],
+        "clipped": entry["clipped"],
+    }
+    for name in ("tool", "arguments"):
+        low, high = entry[name]["bootstrap"] or entry[name]["wilson"]
+        row.update({name: entry[name]["share"], f"{name}_low": low, f"{name}_high": high})
+    return row

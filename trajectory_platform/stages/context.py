@@ -1,0 +1,153 @@
+"""What every stage gets, and the one rule by which a stage decides that there is nothing to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from trajectory_platform.identity import identity_digest
+from trajectory_platform.lake.publish import Lake
+from trajectory_platform.lake.tables import Table
+from trajectory_platform.settings import Settings
+from trajectory_platform.sources.files import FileSource
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from trajectory_platform.lake.manifests import Manifest
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """Settings, the lake they name and the source of raw days; cheap to build, safe to pickle."""
+
+    settings: Settings
+
+    @cached_property
+    def lake(self) -> Lake:
+        return Lake(self.settings.lake_uri)
+
+    @cached_property
+    def source(self) -> FileSource:
+        return FileSource(self.settings.data_root)
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """What a stage did for one day.
+
+    Attributes:
+        stage: asset name; ``day``: partition.
+        skipped: True when the published partition already has this identity, so nothing was written.
+        manifests: table name -> manifest of what is now published.
+        summary: counts for people (rows, reasons, shares); small enough for event metadata.
+        details: anything larger a caller may want to show (never written to event metadata).
+    """
+
+    stage: str
+    day: str
+    skipped: bool
+    manifests: dict[str, Manifest]
+    summary: dict[str, Any]
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Output:
+    """One table a stage publishes: its rows and the checks that must hold before the commit."""
+
+    table: Table
+    data: Any  # pa.Table | Iterator[pa.RecordBatch]
+    verify: Sequence[Callable[[pa.Table], None]] = ()
+    part: dict[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Produced:
+    """What the body of a stage returns. The last output is the stage's own table."""
+
+    outputs: Sequence[Output]
+    summary: dict[str, Any]
+    complete: bool = True
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+def input_digests(
+    ctx: StageContext, tables: Mapping[str, Iterable[str]], part: dict[str, str] | None = None
+) -> dict[str, str]:
+    """Content digest of each input partition; a partition that was never published is ``absent``.
+
+    Publishing an empty day and never publishing it differ on purpose: the first is knowledge.
+    """
+    found: dict[str, str] = {}
+    for table, days in tables.items():
+        for day in days:
+            manifest = ctx.lake.manifest(table, day, part)
+            found[f"{table}/{day}"] = manifest.content_digest if manifest else "absent"
+    return found
+
+
+def run_stage(
+    ctx: StageContext,
+    *,
+    stage: str,
+    day: str,
+    code_version: str,
+    tables: Sequence[Table],
+    inputs: Mapping[str, str],
+    body: Callable[[], Produced],
+    part: dict[str, str] | None = None,
+    extra_settings: Mapping[str, Any] | None = None,
+) -> StageResult:
+    """Skip when every table of the stage already has this identity, else run ``body`` and publish.
+
+    Side tables are published first and the stage's own table last, so that a stage cut short in between is
+    not current and runs again.
+
+    Raises:
+        FailPartition: when a contract or a ``verify`` check fails; the old day stays.
+    """
+    settings = {**ctx.settings.used_by(stage), **(extra_settings or {})}
+    identity = identity_digest(stage=stage, code_version=code_version, inputs=inputs, settings=settings)
+    if all(ctx.lake.is_current(table.name, day, identity, part) for table in tables):
+        manifests = {table.name: _present(ctx, table.name, day, part) for table in tables}
+        return StageResult(stage, day, True, manifests, dict(manifests[tables[-1].name].summary or {}))
+    produced = body()
+    published = {
+        output.table.name: ctx.lake.publish(
+            output.table,
+            day,
+            output.data,
+            identity=identity,
+            inputs=dict(inputs),
+            code_version=code_version,
+            settings=settings,
+            complete=produced.complete,
+            summary=produced.summary,
+            part=output.part,
+            verify=output.verify,
+        )
+        for output in produced.outputs
+    }
+    return StageResult(stage, day, False, published, produced.summary, produced.details)
+
+
+def _present(ctx: StageContext, table: str, day: str, part: dict[str, str] | None) -> Manifest:
+    manifest = ctx.lake.manifest(table, day, part)
+    assert manifest is not None, f"{table}/{day} was current a moment ago"
+    return manifest
+
+
+def neighbours(day: str) -> list[str]:
+    """The day before, the day itself and the day after: what a day reads."""
+    middle = date.fromisoformat(day)
+    return [(middle + timedelta(days=offset)).isoformat() for offset in (-1, 0, 1)]
+
+
+def window(day: str, days: int) -> list[str]:
+    """The trailing window of ``days`` days that ends with ``day``, oldest first."""
+    last = date.fromisoformat(day)
+    return [(last - timedelta(days=offset)).isoformat() for offset in reversed(range(days))]

@@ -1,0 +1,225 @@
+"""The per-day stages: raw artifacts in, an axis-A corpus and its rejections out."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+from trajectory_platform.errors import FailPartition
+from trajectory_platform.lake import tables
+from trajectory_platform.stages.folder import limits_of
+from trajectory_platform.stages.context import (
+    Output,
+    Produced,
+    StageContext,
+    StageResult,
+    input_digests,
+    neighbours,
+    run_stage,
+)
+
+# A listing file with more broken lines than this is a damaged download, not a day with a few odd rows.
+MAX_FAULT_SHARE = 0.05
+
+
+def raw_traces(ctx: StageContext, day: str) -> StageResult:
+    """Every (run, problem) pair judged on ``day``: key, place, state. Bytes stay in the raw folder."""
+    from trajectory_platform.traces import inventory
+
+    folder_digests = {f"folder/{near}": ctx.source.digest(date.fromisoformat(near)) for near in neighbours(day)}
+
+    def body() -> Produced:
+        _check_listing(ctx, day)
+        found = inventory.inventory_day(ctx.source, date.fromisoformat(day), limits_of(ctx.settings))
+        summary = {key: value for key, value in found.summary.items() if key != "faults"}
+        return Produced(
+            [
+                Output(tables.DAY_SUMMARIES, single_row(tables.DAY_SUMMARIES, found.summary)),
+                Output(tables.RAW_TRACES, found.rows),
+            ],
+            summary,
+        )
+
+    return run_stage(
+        ctx,
+        stage="raw_traces",
+        day=day,
+        code_version=inventory.VERSION,
+        tables=(tables.DAY_SUMMARIES, tables.RAW_TRACES),
+        inputs=folder_digests,
+        body=body,
+    )
+
+
+def problem_suites(ctx: StageContext, day: str) -> StageResult:
+    """The problems seen that day, with rewards where they are public."""
+    from trajectory_platform.sandbox import problems
+
+    def body() -> Produced:
+        rows = problems.problem_rows(ctx.source.open_day(date.fromisoformat(day)))
+        states = rows.column("reward_state").to_pylist()
+        return Produced(
+            [Output(tables.PROBLEM_SUITES, rows)],
+            {"problems": len(states), **{f"reward_{state}": states.count(state) for state in sorted(set(states))}},
+        )
+
+    return run_stage(
+        ctx,
+        stage="problem_suites",
+        day=day,
+        code_version=problems.VERSION,
+        tables=(tables.PROBLEM_SUITES,),
+        inputs={f"folder/{day}": ctx.source.digest(date.fromisoformat(day))},
+        body=body,
+    )
+
+
+def trajectories(ctx: StageContext, day: str) -> StageResult:
+    """Raw traces as canonical OpenAI messages with the evidence of their proxy log."""
+    import pyarrow.compute as pc
+
+    from trajectory_platform.traces import normalise
+
+    def body() -> Produced:
+        raw = ctx.lake.read(tables.RAW_TRACES, [day])
+        traces = raw.filter(pc.equal(raw.column("state"), "trace"))
+        counts = {"traces": traces.num_rows, "readable": 0, "malformed": 0, "repaired": 0}
+
+        def counted() -> Any:
+            for batch in normalise.normalise_batches(
+                traces, ctx.source, limits_of(ctx.settings), ctx.settings.batch_rows, ctx.settings.workers
+            ):
+                readable = pc.sum(batch.column("readable")).as_py() or 0
+                counts["readable"] += readable
+                counts["malformed"] += batch.num_rows - readable
+                counts["repaired"] += pc.sum(pc.not_equal(batch.column("repairs"), "[]")).as_py() or 0
+                yield batch
+
+        return Produced([Output(tables.TRAJECTORIES, counted())], counts)
+
+    return run_stage(
+        ctx,
+        stage="trajectories",
+        day=day,
+        code_version=normalise.VERSION,
+        tables=(tables.TRAJECTORIES,),
+        inputs=input_digests(ctx, {"raw_traces": [day]}),
+        body=body,
+    )
+
+
+def judged_traces(ctx: StageContext, day: str) -> StageResult:
+    """Outcome and reasoning verdicts, on two decoupled axes."""
+    from trajectory_platform.judging import day as judging_day
+    from trajectory_platform.stages.catalogue import day_catalogue
+
+    catalogue_digest, load = day_catalogue(ctx, day)
+
+    def body() -> Produced:
+        judged, verdicts = judging_day.judge_day(
+            ctx.lake.read(tables.RAW_TRACES, [day]),
+            ctx.lake.batches(tables.TRAJECTORIES, day, batch_rows=ctx.settings.batch_rows),
+            ctx.lake.read(tables.PROBLEM_SUITES, neighbours(day)),
+            load(),
+            judge=ctx.settings.judge,
+            title_regime=ctx.settings.title_regime,
+        )
+        outcomes = judged.column("outcome").to_pylist()
+        kinds = verdicts.column("judge_kind").to_pylist()
+        retryable = [
+            kind == "llm" and flag for kind, flag in zip(kinds, verdicts.column("retryable").to_pylist(), strict=True)
+        ]
+        summary = {
+            "judged": len(outcomes),
+            **{name: outcomes.count(name) for name in ("success", "failure", "unscorable")},
+            **{f"verdicts_{kind}": kinds.count(kind) for kind in sorted(set(kinds))},
+            "injection_suspected": judged.column("injection_suspected").to_pylist().count(True),
+        }
+        return Produced(
+            [Output(tables.VERDICTS, verdicts), Output(tables.JUDGED_TRACES, judged)],
+            summary,
+            complete=not any(retryable),
+        )
+
+    return run_stage(
+        ctx,
+        stage="judged_traces",
+        day=day,
+        code_version=judging_day.VERSION,
+        tables=(tables.VERDICTS, tables.JUDGED_TRACES),
+        inputs={
+            **input_digests(
+                ctx, {"raw_traces": [day], "trajectories": [day], "problem_suites": neighbours(day)}
+            ),
+            "catalogue": catalogue_digest,
+        },
+        body=body,
+    )
+
+
+def axis_a_corpus(ctx: StageContext, day: str) -> StageResult:
+    """The structural filter: accepted axis-A traces with their uses, and every rejection with its reason."""
+    from trajectory_platform.curation import filter as structural_filter
+    from trajectory_platform.curation.gates import gates_from
+
+    def body() -> Produced:
+        raw = ctx.lake.read(tables.RAW_TRACES, [day])
+        result = structural_filter.curate_day(
+            raw,
+            lambda: ctx.lake.batches(tables.TRAJECTORIES, day, batch_rows=ctx.settings.batch_rows),
+            ctx.lake.read(tables.JUDGED_TRACES, [day]),
+            ctx.lake.read(tables.VERDICTS, [day]),
+            gates=gates_from(ctx.settings),
+        )
+        counted = result.summary
+        if counted["accepted"] + counted["rejected"] != raw.num_rows:
+            raise FailPartition(
+                f"{day}: conservation broken: {raw.num_rows} raw rows, "
+                f"{counted['accepted']} accepted + {counted['rejected']} rejected"
+            )
+        return Produced(
+            [Output(tables.REJECTED_TRACES, result.rejected), Output(tables.AXIS_A_CORPUS, result.accepted)],
+            counted,
+            details={"axis": result.axis},
+        )
+
+    return run_stage(
+        ctx,
+        stage="axis_a_corpus",
+        day=day,
+        code_version=structural_filter.VERSION,
+        tables=(tables.REJECTED_TRACES, tables.AXIS_A_CORPUS),
+        inputs=input_digests(
+            ctx, {name: [day] for name in ("raw_traces", "trajectories", "judged_traces", "verdicts")}
+        ),
+        body=body,
+    )
+
+
+def _check_listing(ctx: StageContext, day: str) -> None:
+    """Refuse a day whose listing files are damaged as a whole: a half download is not a day with a few odd rows."""
+    listing = ctx.source.open_day(date.fromisoformat(day))
+    if not listing.exists:
+        near = [ctx.source.open_day(date.fromisoformat(other)) for other in neighbours(day)]
+        if not any(folder.exists for folder in near):
+            raise FailPartition(f"{day}: no day folder in {ctx.settings.data_root}, nor beside it")
+        return
+    missing = sorted(fault["file"] for fault in listing.faults if fault["reason"] == "missing_file")
+    needed = [name for name in missing if name in ("runs.jsonl", "problems.jsonl")]
+    if needed:
+        raise FailPartition(f"{day}: {' and '.join(needed)} missing from the day folder; fetch the day again")
+    broken = [fault for fault in listing.faults if fault["reason"] != "missing_file"]
+    lines = len(listing.runs) + len(listing.problems) + len(listing.agent_versions) + len(broken)
+    if broken and len(broken) > MAX_FAULT_SHARE * lines:
+        first = broken[0]
+        raise FailPartition(
+            f"{day}: {len(broken)} of {lines} listing lines are unreadable, first "
+            f"{first['file']}:{first['line']} ({first['reason']}); fetch the day again"
+        )
+
+
+def single_row(table: tables.Table, row: dict[str, Any]) -> Any:
+    """One row as an Arrow table of the declared schema."""
+    import pyarrow as pa
+
+    return pa.Table.from_pylist([row], schema=table.schema())

@@ -1,0 +1,98 @@
+"""What is installed, reachable and configured, with what to do where something is not."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from trajectory_platform.settings import Settings
+
+Finding = dict[str, Any]
+
+_CORE = ("dagster", "deltalake", "duckdb", "pyarrow", "tantivy", "pandera", "plotly")
+_TRAIN = ("torch", "transformers", "trl", "datasets")
+
+
+def examine(settings: Settings) -> list[Finding]:
+    """Findings ``{area, level, text, todo}``; level is ok, note or error. Reads, never writes."""
+    findings = [_python(), *_packages(), _source(settings), _lake(settings), _disk(settings)]
+    findings.extend(_judge(settings))
+    return findings
+
+
+def render_findings(findings: list[Finding]) -> str:
+    """The findings as plain text, what to do behind each that is not ok."""
+    lines = []
+    for finding in findings:
+        todo = f"  -> {finding['todo']}" if finding["todo"] else ""
+        lines.append(f"{finding['level']:<6} {finding['area']:<10} {finding['text']}{todo}")
+    return "\n".join(lines)
+
+
+def _finding(area: str, level: str, text: str, todo: str = "") -> Finding:
+    return {"area": area, "level": level, "text": text, "todo": todo}
+
+
+def _python() -> Finding:
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    if sys.version_info < (3, 11):
+        return _finding("python", "error", version, "install Python 3.11 or newer")
+    return _finding("python", "ok", version)
+
+
+def _packages() -> list[Finding]:
+    findings = []
+    for area, names, extra in (("core", _CORE, ""), ("train", _TRAIN, "[train]")):
+        missing = [name for name in names if importlib.util.find_spec(name) is None]
+        if missing:
+            level = "error" if area == "core" else "note"
+            todo = f"pip install -c constraints.txt -e '.{extra}'"
+            findings.append(_finding(area, level, f"missing: {', '.join(missing)}", todo))
+        else:
+            versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+            findings.append(_finding(area, "ok", versions))
+    return findings
+
+
+def _source(settings: Settings) -> Finding:
+    from trajectory_platform.errors import PlatformError
+    from trajectory_platform.sources.files import FileSource
+
+    try:
+        days = FileSource(settings.data_root).days()
+    except (PlatformError, OSError) as error:
+        return _finding("source", "error", f"{settings.data_root}: {error}", "check TRAJECTORY_PLATFORM_DATA_ROOT")
+    if not days:
+        todo = "trajectory-platform arena simulate, or set TRAJECTORY_PLATFORM_DATA_ROOT"
+        return _finding("source", "note", f"{settings.data_root}: no day folders", todo)
+    return _finding("source", "ok", f"{settings.data_root}: {len(days)} days, {days[0]} to {days[-1]}")
+
+
+def _lake(settings: Settings) -> Finding:
+    path = Path(settings.lake_uri)
+    parent = next((place for place in (path, *path.absolute().parents) if place.exists()), Path("/"))
+    if not os.access(parent, os.W_OK):
+        return _finding("lake", "error", f"{settings.lake_uri} is not writable", "check TRAJECTORY_PLATFORM_LAKE_URI")
+    state = "exists" if path.exists() else "will be created"
+    return _finding("lake", "ok", f"{settings.lake_uri} {state}")
+
+
+def _disk(settings: Settings) -> Finding:
+    path = Path(settings.lake_uri).absolute()
+    parent = next(place for place in (path, *path.parents) if place.exists())
+    free = shutil.disk_usage(parent).free / 2**30
+    if free < 5:
+        return _finding("disk", "note", f"{free:.1f} GiB free", "a day of 60,000 traces needs up to 5 GiB")
+    return _finding("disk", "ok", f"{free:.1f} GiB free")
+
+
+def _judge(settings: Settings) -> list[Finding]:
+    if settings.judge not in ("rules", "validator"):
+        todo = "set TRAJECTORY_PLATFORM_JUDGE to rules or validator"
+        return [_finding("judge", "error", f"judge {settings.judge!r} is not built in this version", todo)]
+    return [_finding("judge", "ok", f"{settings.judge}; gate at {settings.reasoning_gate}")]

@@ -1,0 +1,308 @@
+"""The plain commands: one day folder in, JSON rows out, without a lake and without an orchestrator.
+
+They call the same core functions as the stages. The rows of a day are every (run, problem) named in
+``problems.jsonl`` or found as an artifact; the folder's rows stay together and the judged day is in ``day``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trajectory_platform import jsontext
+from trajectory_platform.errors import Abort
+from trajectory_platform.settings import Settings
+from trajectory_platform.sources.files import FileSource
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from trajectory_platform.curation.filter import CurationResult
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """One day folder, listed: ``rows`` are RAW_TRACES rows, ``summary`` the counts of the listing."""
+
+    settings: Settings
+    source: FileSource
+    day: date
+    rows: pa.Table
+    summary: Row
+
+    def trajectory_batches(self, only_traces: bool) -> Iterator[pa.RecordBatch]:
+        """TRAJECTORIES batches in trace_id order.
+
+        Args:
+            only_traces: leave out what the filter rejects before reading (unusable runs); the plain
+                ``normalise`` and ``score`` read everything that has an artifact.
+        """
+        import pyarrow.compute as pc
+
+        from trajectory_platform.traces import normalise
+
+        states = ["trace"] if only_traces else ["trace", "run_unusable", "not_final"]
+        wanted = self.rows.filter(
+            pc.and_(
+                pc.is_in(self.rows.column("state"), value_set=_texts(states)),
+                pc.is_valid(self.rows.column("artifact_uri")),
+            )
+        )
+        yield from normalise.normalise_batches(
+            wanted, self.source, limits_of(self.settings), self.settings.batch_rows, self.settings.workers
+        )
+
+
+def open_folder(settings: Settings, day_dir: str) -> Folder:
+    """List one day folder.
+
+    Raises:
+        Abort: when the folder does not exist or is not named like a day.
+    """
+    from trajectory_platform.traces.inventory import inventory_folder
+
+    path = day_dir.rstrip("/")
+    root, _, name = path.rpartition("/")
+    try:
+        day = date.fromisoformat(name)
+    except ValueError:
+        raise Abort(f"{day_dir}: a day folder is named YYYY-MM-DD") from None
+    if "://" not in path and not Path(path).is_dir():
+        raise Abort(f"{day_dir}: no such folder")
+    source = FileSource(root or ".")
+    found = inventory_folder(source, day, limits_of(settings))
+    return Folder(settings, source, day, found.rows, found.summary)
+
+
+def normalise_rows(folder: Folder) -> Iterator[Row]:
+    """One row per pair: canonical messages and the axis; a pair that cannot be read says why."""
+    from trajectory_platform.curation import agency
+
+    batches = _rows_of(folder.trajectory_batches(only_traces=False))
+    for raw, row in _joined(folder.rows, batches):
+        if row is None:
+            yield {
+                "trace_id": raw["trace_id"],
+                "day": raw["day"],
+                "content_hash": None,
+                "messages": [],
+                "tools": [],
+                "axis": {"label": "unknown", "share": None, "reason": "no_dialogue"},
+                "repairs": [],
+                "source": {"reader": None, "reader_version": None, "artifact": raw["artifact_uri"]},
+                "readable": False,
+                "reason": raw["state_reason"] or raw["state"],
+                "state": raw["state"],
+            }
+            continue
+        messages = jsontext.parse(row["messages"].encode()).value
+        evidence = jsontext.parse(row["evidence"].encode()).value
+        axis = agency.decide(
+            messages,
+            evidence,
+            a_min_share=folder.settings.axis_a_min_share,
+            b_max_share=folder.settings.axis_b_max_share,
+        )
+        yield {
+            "trace_id": row["trace_id"],
+            "day": row["day"],
+            "content_hash": row["content_hash"],
+            "messages": messages,
+            "tools": jsontext.parse(row["tools"].encode()).value,
+            "axis": {"label": axis.label, "share": axis.share, "reason": axis.reason},
+            "repairs": jsontext.parse(row["repairs"].encode()).value,
+            "source": {
+                "reader": row["reader"],
+                "reader_version": row["reader_version"],
+                "artifact": raw["artifact_uri"],
+            },
+            "readable": row["readable"],
+            "reason": row["malformed"],
+            "state": raw["state"],
+            "flags": row["flags"],
+            "query": row["query"],
+        }
+
+
+def score_rows(folder: Folder, suites: list[Path]) -> Iterator[Row]:
+    """Outcome, format and length per pair; ``suites`` add rewards for problems of other files."""
+    judged, _ = _judge(folder, only_traces=False, judge="validator", suites=suites)
+    for raw, row in _joined(folder.rows, iter(judged.to_pylist())):
+        if row is None:
+            outcome = {"not_final": "not_final", "unreadable": "unscorable"}.get(raw["state"], "no_trace")
+            yield {
+                "trace_id": raw["trace_id"],
+                "outcome": outcome,
+                "success": None,
+                "score": {},
+                "format": None,
+                "length": None,
+                "recommended_ids": [],
+                "hallucinated_ids": [],
+                "unviewed_ids": [],
+                "reason": raw["state_reason"] or raw["state"],
+            }
+            continue
+        success = {"success": True, "failure": False}.get(row["outcome"])
+        yield {
+            "trace_id": row["trace_id"],
+            "outcome": row["outcome"],
+            "success": success,
+            "score": jsontext.parse(row["score"].encode()).value,
+            **{
+                name: row[name]
+                for name in (
+                    "format",
+                    "length",
+                    "recommended_ids",
+                    "hallucinated_ids",
+                    "unviewed_ids",
+                    "not_in_catalogue_ids",
+                    "reason",
+                    "validator_success",
+                )
+            },
+        }
+
+
+def judge_rows(folder: Folder, judge: str) -> Iterator[Row]:
+    """The effective reasoning verdict per trace: the one that the reasoning gate of ``curate`` reads."""
+    from trajectory_platform.judging.verdicts import effective_verdicts
+
+    judged, verdicts = _judge(folder, only_traces=False, judge=judge, suites=[])
+    chosen = effective_verdicts(verdicts, judge)
+    columns = (
+        "reasoning_quality",
+        "reasoning_coefficient",
+        "judge_kind",
+        "judge_model",
+        "rubric_version",
+        "score_regime",
+        "explanation",
+        "cost_usd",
+        "null_reason",
+    )
+    for row in judged.to_pylist():
+        verdict = chosen.get(row["trace_id"], {})
+        yield {
+            "trace_id": row["trace_id"],
+            **{name: verdict.get(name) for name in columns},
+            "injection_suspected": row["injection_suspected"],
+        }
+
+
+def curate_folder(folder: Folder, judge: str) -> CurationResult:
+    """The structural filter on its own over one folder."""
+    from trajectory_platform.curation.filter import curate_day
+    from trajectory_platform.curation.gates import gates_from
+
+    judged, verdicts = _judge(folder, only_traces=True, judge=judge, suites=[])
+    gates = gates_from(folder.settings.model_copy(update={"judge": judge}))
+    return curate_day(
+        folder.rows, lambda: folder.trajectory_batches(only_traces=True), judged, verdicts, gates=gates
+    )
+
+
+def accepted_row(row: Row) -> Row:
+    """An AXIS_A_CORPUS row in the shape of ``accepted.jsonl``."""
+    return {
+        "trace_id": row["trace_id"],
+        "messages": jsontext.parse(row["messages"].encode()).value,
+        "tools": jsontext.parse(row["tools"].encode()).value,
+        "axis": {"label": row["axis_label"], "share": row["axis_share"], "reason": row["axis_reason"]},
+        **{
+            name: row[name]
+            for name in (
+                "uses",
+                "quality",
+                "strategy_cluster",
+                "outcome_success",
+                "outcome_source",
+                "reasoning_quality",
+                "judge_kind",
+                "score_regime",
+                "problem_key",
+                "day",
+            )
+        },
+    }
+
+
+def rejected_row(row: Row) -> Row:
+    """A REJECTED_TRACES row in the shape of ``rejected.jsonl``."""
+    label = row["axis_label"]
+    axis = None if label is None else {"label": label, "share": row["axis_share"], "reason": row["axis_reason"]}
+    return {
+        "trace_id": row["trace_id"],
+        "stage": row["stage"],
+        "reason": row["reason"],
+        "detail": row["detail"],
+        "axis": axis,
+        "duplicate_of": row["duplicate_of"],
+    }
+
+
+def limits_of(settings: Settings) -> Any:
+    """The size and depth caps of the settings in the form the readers take."""
+    from trajectory_platform.traces.container import Limits
+
+    return Limits(
+        settings.max_artifact_bytes, settings.max_inflated_bytes, settings.max_record_bytes, settings.max_depth
+    )
+
+
+def _judge(folder: Folder, *, only_traces: bool, judge: str, suites: list[Path]) -> tuple[pa.Table, pa.Table]:
+    import pyarrow as pa
+
+    from trajectory_platform.judging.day import judge_day
+    from trajectory_platform.sandbox.problems import problem_rows
+    from trajectory_platform.sandbox.products import load_products
+
+    listing = folder.source.open_day(folder.day)
+    problems = [problem_rows(listing), _suite_rows(suites, folder.day)]
+    catalogue = load_products(folder.source.read(listing.catalogue_uri)) if listing.catalogue_uri else None
+    return judge_day(
+        folder.rows,
+        folder.trajectory_batches(only_traces=only_traces),
+        pa.concat_tables(problems),
+        catalogue,
+        judge=judge,
+        title_regime=folder.settings.title_regime,
+    )
+
+
+def _suite_rows(paths: list[Path], day: date) -> pa.Table:
+    """Problems of suite files given by the user; they add rewards to problems whose own suite hides them."""
+    from trajectory_platform.sandbox.problems import to_table
+    from trajectory_platform.splits.suite_files import read_suite_files
+
+    rows = [row for row in read_suite_files(paths) if row.problem is not None]
+    problems = [replace(row.problem, problem_id=row.problem_id, suite_id=row.suite) for row in rows if row.problem]
+    return to_table(problems, day.isoformat())
+
+
+def _rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+    for batch in batches:
+        yield from batch.to_pylist()
+
+
+def _joined(raw: pa.Table, rows: Iterator[Row]) -> Iterator[tuple[Row, Row | None]]:
+    """Merge join of raw rows with rows in the same trace_id order; a raw row without partner gets None."""
+    pending = next(rows, None)
+    for raw_row in raw.to_pylist():
+        if pending is not None and pending["trace_id"] == raw_row["trace_id"]:
+            yield raw_row, pending
+            pending = next(rows, None)
+        else:
+            yield raw_row, None
+
+
+def _texts(values: list[str]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(values, pa.string())

@@ -1,0 +1,216 @@
+"""The report over the lake: reads tables and manifests, fills :class:`ReportData`, writes one HTML file."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from trajectory_platform.errors import FailPartition
+from trajectory_platform.lake import tables
+from trajectory_platform.settings import Settings
+from trajectory_platform.stages import closing
+from trajectory_platform.stages.context import StageContext
+
+_AXIS_LABELS = ("A", "mixed", "B", "unknown")
+_MOST_REASONS = 20
+_MOST_CLUSTERS = 10
+
+
+def write_report(settings: Settings, out: Path, day: str | None) -> Path:
+    """Write the page as of ``day`` (the newest curated day when None), replacing an older one atomically.
+
+    Raises:
+        FailPartition: when no day was curated yet.
+    """
+    from trajectory_platform.reports.html import build_report
+
+    ctx = StageContext(settings)
+    days = [curated for curated in closing.day_summaries(ctx) if day is None or curated <= day]
+    if not days:
+        raise FailPartition(f"nothing to report in {settings.lake_uri}: run 'trajectory-platform ingest' first")
+    page = build_report(report_data(ctx, days))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = out.with_name(f".{out.name}.part")
+    temporary.write_text(page, encoding="utf-8")
+    os.replace(temporary, out)
+    return out
+
+
+def report_data(ctx: StageContext, days: list[str]) -> Any:
+    """Everything the page shows about the given curated days (oldest first); as of the last of them."""
+    from trajectory_platform.reports.data import ReportData
+
+    as_of = days[-1]
+    summaries = {day: summary for day, summary in closing.day_summaries(ctx).items() if day in days}
+    checkpoint = _checkpoint(ctx, as_of)
+    traced, steps = _lineage(ctx, as_of)
+    return ReportData(
+        title="Trajectory platform",
+        subtitle=f"{days[0]} to {as_of} · lake {ctx.settings.lake_uri}",
+        tiles=_tiles(ctx, as_of, summaries),
+        days=_day_rows(ctx, days),
+        funnels={day: closing.funnel_steps(summary) for day, summary in summaries.items()},
+        axis={
+            day: {label: summary["by_axis"].get(label, 0) for label in _AXIS_LABELS}
+            for day, summary in summaries.items()
+        },
+        reasons=_reasons(ctx, days),
+        pools=_pools(ctx, as_of),
+        cluster_sizes=_cluster_sizes(ctx, as_of),
+        clusters=_largest_clusters(ctx, as_of),
+        scores=closing.report_scores(ctx, as_of),
+        scores_note=closing.SCORES_NOTE,
+        checkpoint=checkpoint,
+        lineage_of=traced,
+        lineage=steps,
+        notes=_notes(ctx),
+    )
+
+
+def _tiles(ctx: StageContext, as_of: str, summaries: dict[str, dict[str, Any]]) -> list[tuple[str, str]]:
+    total = sum(summary["input"] for summary in summaries.values())
+    accepted = sum(summary["accepted"] for summary in summaries.values())
+    sft = sum(summary["by_use"].get("sft", 0) for summary in summaries.values())
+    clusters = ctx.lake.manifest("leak_clusters", as_of)
+    tiles = [("traces judged", f"{total:,}"), ("accepted, axis A", f"{accepted:,}"), ("fit for SFT", f"{sft:,}")]
+    if clusters is not None and clusters.summary:
+        tiles.append(("leak clusters", f"{clusters.summary['clusters']:,}"))
+    overall = [row for row in closing.report_scores(ctx, as_of) if row["category"] == "all" and row["n"]]
+    if overall:
+        tiles.append(("next tool right", f"{overall[0]['tool']:.1%}"))
+    return tiles
+
+
+def _day_rows(ctx: StageContext, days: list[str]) -> list[dict[str, Any]]:
+    rows = []
+    counted = {row["day"]: row for row in ctx.lake.read(tables.DAY_SUMMARIES, days).to_pylist()}
+    for day in days:
+        manifest = ctx.lake.manifest("axis_a_corpus", day)
+        summary = dict(manifest.summary or {}) if manifest else {}
+        listing = counted.get(day, {})
+        rows.append(
+            {
+                "day": day,
+                **{name: listing.get(name, 0) for name in ("found", "moved_in", "moved_out")},
+                "accepted": summary.get("accepted", 0),
+                "rejected": summary.get("rejected", 0),
+            }
+        )
+    return rows
+
+
+def _reasons(ctx: StageContext, days: list[str]) -> list[dict[str, Any]]:
+    rejected = ctx.lake.read(tables.REJECTED_TRACES, days, columns=["stage", "reason"]).to_pylist()
+    counts = Counter((row["stage"], row["reason"]) for row in rejected)
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [{"stage": stage, "reason": reason, "count": count} for (stage, reason), count in ordered[:_MOST_REASONS]]
+
+
+def _pools(ctx: StageContext, as_of: str) -> list[dict[str, Any]]:
+    columns = ["pool", "cluster_id", "reward_state"]
+    clusters = ctx.lake.read(tables.LEAK_CLUSTERS, [as_of], columns=columns).to_pylist()
+    traces = Counter(ctx.lake.read(tables.LEAK_GUARDED_SPLITS, [as_of], columns=["pool"]).column("pool").to_pylist())
+    return [
+        {
+            "pool": pool,
+            "clusters": len({row["cluster_id"] for row in clusters if row["pool"] == pool}),
+            "problems": sum(row["pool"] == pool for row in clusters),
+            "traces": traces.get(pool, 0),
+            "no_reward": sum(row["pool"] == pool and row["reward_state"] != "public" for row in clusters),
+        }
+        for pool in ("train", "dev", "sealed")
+        if clusters
+    ]
+
+
+def _cluster_sizes(ctx: StageContext, as_of: str) -> dict[int, int]:
+    ids = ctx.lake.read(tables.LEAK_CLUSTERS, [as_of], columns=["cluster_id"]).column("cluster_id").to_pylist()
+    return dict(sorted(Counter(Counter(ids).values()).items()))
+
+
+def _largest_clusters(ctx: StageContext, as_of: str) -> list[dict[str, Any]]:
+    members: dict[str, list[dict[str, Any]]] = {}
+    for row in ctx.lake.read(tables.LEAK_CLUSTERS, [as_of]).to_pylist():
+        if row["pool"] != "sealed":  # sealed problems are not shown, only counted
+            members.setdefault(row["cluster_id"], []).append(row)
+    kinds: dict[str, set[str]] = {}
+    for edge in ctx.lake.read(tables.LEAK_EDGES, [as_of]).to_pylist():
+        for key in (edge["left_key"], edge["right_key"]):
+            kinds.setdefault(key, set()).add(edge["kind"])
+    largest = sorted(members.items(), key=lambda item: (-len(item[1]), item[0]))[:_MOST_CLUSTERS]
+    return [
+        {
+            "cluster_id": cluster_id,
+            "pool": rows[0]["pool"],
+            "size": len(rows),
+            "category": ", ".join(sorted({row["category"] for row in rows})),
+            "problems": sorted(problem for row in rows for problem in row["problem_ids"]),
+            "why": ", ".join(sorted(set().union(*(kinds.get(row["problem_key"], set()) for row in rows)))),
+        }
+        for cluster_id, rows in largest
+        if len(rows) > 1
+    ]
+
+
+def _checkpoint(ctx: StageContext, as_of: str) -> list[tuple[str, Any]]:
+    from trajectory_platform.lineage import questions
+
+    listed = ctx.lake.read(tables.CHECKPOINTS, [as_of], columns=["checkpoint_id"]).column("checkpoint_id").to_pylist()
+    facts = questions.about_checkpoint(ctx.lake, max(listed)) if listed else None
+    if facts is None:
+        return []
+    holds = "yes" if facts["trace_list_holds"] else "NO: the published list is not the trained one"
+    return [
+        ("checkpoint", facts["checkpoint_id"]),
+        ("as of", facts["day"]),
+        ("stage and recipe", f"{facts['stage']}, {facts['recipe']['name']}"),
+        ("traces", facts["traces"]),
+        ("problems / leak clusters", f"{facts['problems']} / {facts['clusters']}"),
+        ("days", _listed(facts["days"])),
+        ("categories", _listed(facts["categories"])),
+        ("miners", len(facts["miners"])),
+        ("strategies", len(facts["strategies"])),
+        ("verdict sources", _listed(facts["verdict_sources"])),
+        ("trace list holds", holds),
+        ("seeds", _listed(facts["seeds"])),
+    ]
+
+
+def _listed(counts: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
+def _lineage(ctx: StageContext, as_of: str) -> tuple[str, list[dict[str, Any]]]:
+    from trajectory_platform.lineage import questions
+
+    trained = ctx.lake.read(tables.CHECKPOINT_TRACES, [as_of], columns=["trace_id", "role"]).to_pylist()
+    first = min((row["trace_id"] for row in trained if row["role"] == "train"), default=None)
+    facts = questions.about_trace(ctx.lake, first) if first else None
+    if first is None or facts is None:
+        return "", []
+    steps = [
+        {
+            "step": step["stage"],
+            "value": step["decision"] + (f" ({step['reason']})" if step["reason"] else ""),
+            "detail": "; ".join(f"{key} {value}" for key, value in step["facts"].items() if value not in (None, [], "")),
+        }
+        for step in facts["steps"]
+    ]
+    fed = [
+        {"step": "checkpoint", "value": row["checkpoint_id"], "detail": f"{row['role']}, weight {row['weight']:g}"}
+        for row in facts["fed"]
+    ]
+    return first, [*steps, *fed]
+
+
+def _notes(ctx: StageContext) -> list[str]:
+    notes = [
+        "Scores are teacher-forced: the model is shown the true history and asked for its next action. "
+        "They are not success rates.",
+        "Sealed problems are counted and never shown.",
+    ]
+    if ctx.settings.recipe in ("smoke", "fast"):
+        notes.append("The checkpoint is a tiny Qwen3 trained from random weights: it shows that the flow holds.")
+    return notes

@@ -1,0 +1,104 @@
+"""What is there, what is missing, what to do next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trajectory_platform.lake import tables
+from trajectory_platform.settings import Settings
+from trajectory_platform.stages.context import StageContext
+
+_CHAIN = (
+    tables.RAW_TRACES,
+    tables.PROBLEM_SUITES,
+    tables.TRAJECTORIES,
+    tables.JUDGED_TRACES,
+    tables.AXIS_A_CORPUS,
+)
+
+
+def lake_status(settings: Settings) -> dict[str, Any]:
+    """Per day how far it got, the newest checkpoint with its score, and the next step.
+
+    A day in the source without any published table is ``late``; one with some tables is ``partial``; a
+    partition with retryable holes is ``incomplete``.
+    """
+    ctx = StageContext(settings)
+    source_days = [day.isoformat() for day in ctx.source.days()]
+    published = {table.name: set(ctx.lake.days(table)) for table in _CHAIN}
+    days = []
+    for day in sorted(set(source_days).union(*published.values())):
+        done = [table.name for table in _CHAIN if day in published[table.name]]
+        manifests = [ctx.lake.manifest(name, day) for name in done]
+        corpus = ctx.lake.manifest("axis_a_corpus", day)
+        summary = (corpus.summary if corpus else None) or {}
+        state = (
+            "complete"
+            if len(done) == len(_CHAIN) and all(m and m.complete for m in manifests)
+            else "incomplete"
+            if len(done) == len(_CHAIN)
+            else "partial"
+            if done
+            else "late"
+        )
+        days.append(
+            {
+                "day": day,
+                "state": state,
+                "missing": [table.name for table in _CHAIN if table.name not in done],
+                "in_source": day in source_days,
+                "input": summary.get("input"),
+                "accepted": summary.get("accepted"),
+                "rejected": summary.get("rejected"),
+            }
+        )
+    checkpoint = newest_checkpoint(ctx)
+    return {
+        "lake": settings.lake_uri,
+        "source": settings.data_root,
+        "days": days,
+        "newest_checkpoint": checkpoint,
+        "next": _next_step(days, checkpoint),
+    }
+
+
+def newest_checkpoint(ctx: StageContext) -> dict[str, Any] | None:
+    """The checkpoint with the newest as-of day, with its teacher-forced scores where they exist."""
+    listed = ctx.lake.read(
+        tables.CHECKPOINTS, columns=["checkpoint_id", "day", "stage", "traces"]
+    ).to_pylist()
+    if not listed:
+        return None
+    newest = max(listed, key=lambda row: (row["day"], row["checkpoint_id"]))
+    scores = ctx.lake.read(tables.ACTION_SCORES, [newest["day"]], columns=["checkpoint_id", "tool_correct"]).to_pylist()
+    own = [row["tool_correct"] for row in scores if row["checkpoint_id"] == newest["checkpoint_id"]]
+    return {**newest, "scored_turns": len(own), "tool_accuracy": sum(own) / len(own) if own else None}
+
+
+def render_status(facts: dict[str, Any]) -> str:
+    """The status as plain text."""
+    lines = [f"lake    {facts['lake']}", f"source  {facts['source']}", ""]
+    for day in facts["days"]:
+        counts = "" if day["input"] is None else f"{day['input']} traces, {day['accepted']} accepted"
+        missing = f"missing {', '.join(day['missing'])}" if day["missing"] else ""
+        lines.append(f"{day['day']}  {day['state']:<10} {counts}{missing}")
+    checkpoint = facts["newest_checkpoint"]
+    lines.append("")
+    if checkpoint:
+        accuracy = checkpoint["tool_accuracy"]
+        score = "not scored" if accuracy is None else f"next tool {accuracy:.1%} on {checkpoint['scored_turns']} turns"
+        lines.append(f"newest checkpoint  {checkpoint['checkpoint_id']} ({checkpoint['traces']} traces, {score})")
+    lines.append(f"next  {facts['next']}")
+    return "\n".join(lines)
+
+
+def _next_step(days: list[dict[str, Any]], checkpoint: dict[str, Any] | None) -> str:
+    open_days = [day["day"] for day in days if day["in_source"] and day["state"] != "complete"]
+    if not days:
+        return "no days yet: 'trajectory-platform arena simulate' or set TRAJECTORY_PLATFORM_DATA_ROOT"
+    if open_days:
+        return f"trajectory-platform ingest --from {open_days[0]} --to {open_days[-1]}"
+    newest = days[-1]["day"]
+    if checkpoint is None or checkpoint["day"] < newest:
+        return f"trajectory-platform train sft --as-of {newest}"
+    return "nothing: everything ingested and the newest day has a checkpoint"

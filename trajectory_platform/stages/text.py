@@ -1,0 +1,39 @@
+"""Third-party text on a terminal: never markup, control characters always shown escaped."""
+
+from __future__ import annotations
+
+import io
+import unicodedata
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def shown(value: Any, width: int | None = None) -> str:
+    """A value as one line of harmless text; ``width`` cuts it with an ellipsis."""
+    text = "" if value is None else value if isinstance(value, str) else str(value)
+    safe = "".join(
+        char if unicodedata.category(char) not in _INVISIBLE else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
+    return safe if width is None or len(safe) <= width else safe[: width - 1] + "…"
+
+
+def render_table(table: pa.Table, width: int = 60) -> str:
+    """An Arrow table as plain text with a header and the number of rows."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name in table.column_names:
+        grid.add_column(Text(shown(name)))
+    for row in table.to_pylist():
+        grid.add_row(*(Text(shown(row[name], width)) for name in table.column_names))
+    out = io.StringIO()
+    Console(file=out, width=max(80, min(240, (width + 3) * max(1, table.num_columns))), markup=False).print(grid)
+    return f"{out.getvalue().rstrip()}\n({table.num_rows} rows)"

@@ -1,0 +1,115 @@
+"""``traces show`` and ``traces lint``: one trace of the lake as text, and what the readers find odd in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trajectory_platform import jsontext
+from trajectory_platform.errors import Abort, RejectRow
+from trajectory_platform.lake import tables
+from trajectory_platform.settings import Settings
+from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.folder import limits_of
+from trajectory_platform.stages.text import shown
+
+if TYPE_CHECKING:
+    from trajectory_platform.traces.schema import Trajectory
+
+
+def find_trace(settings: Settings, trace_id: str) -> dict[str, Any]:
+    """The trajectory row of one trace with its JSON columns parsed, and what was decided about it.
+
+    Raises:
+        Abort: when no published day holds it.
+    """
+    import pyarrow.compute as pc
+
+    lake = StageContext(settings).lake
+    wanted = pc.field("trace_id") == trace_id
+    rows = lake.read(tables.TRAJECTORIES, filter=wanted).to_pylist()
+    if not rows:
+        raise Abort(f"no trace {trace_id!a} in {settings.lake_uri}: ids are {{eval_run_id}}:{{problem_id}}")
+    row = rows[-1]
+    for name in ("messages", "tools", "source_steps", "evidence", "repairs"):
+        row[name] = jsontext.parse(row[name].encode()).value
+    row["accepted"] = lake.read(tables.AXIS_A_CORPUS, filter=wanted, columns=["trace_id", "uses"]).to_pylist()
+    row["rejected"] = lake.read(tables.REJECTED_TRACES, filter=wanted).to_pylist()
+    return row
+
+
+def render_trace(row: dict[str, Any]) -> str:
+    """A trace for people: where it stands, then the conversation."""
+    from trajectory_platform.traces.rendering import plain_text
+
+    place = f"{row['day']}  {shown(row['category'])}  {row['steps']} steps, {row['tool_calls']} calls"
+    if row["accepted"]:
+        fate = f"accepted for {', '.join(row['accepted'][0]['uses'])}"
+    elif row["rejected"]:
+        fate = f"rejected at {row['rejected'][0]['stage']}: {row['rejected'][0]['reason']}"
+    else:
+        fate = "not curated yet"
+    repairs = ", ".join(f"{repair['reason']} x{repair.get('count', 1)}" for repair in row["repairs"])
+    head = [shown(row["trace_id"]), f"{place}  {fate}"]
+    if repairs:
+        head.append(f"repairs: {repairs}")
+    if not row["readable"]:
+        return "\n".join([*head, f"not readable: {shown(row['malformed'])} {shown(row['malformed_detail'])}"])
+    return "\n".join([*head, "", plain_text(row["messages"])])
+
+
+def lint_file(settings: Settings, path: Path) -> Iterator[dict[str, Any]]:
+    """One finding row per record of a raw artifact file: repairs, flags, axis, or why it is rejected.
+
+    Raises:
+        Abort: when the file cannot be opened.
+    """
+    from trajectory_platform.traces.container import open_artifact
+    from trajectory_platform.traces.normalise import read_record
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise Abort(f"{path}: {error.strerror}") from None
+    try:
+        content = open_artifact(data, limits_of(settings))
+    except RejectRow as error:
+        yield _finding(path, None, rejected=error.reason, detail=error.detail)
+        return
+    for number, record in enumerate(content.records):
+        line = record.line if record.line is not None else number
+        try:
+            trace = read_record(record, None)
+        except RejectRow as error:
+            yield _finding(path, line, rejected=error.reason, detail=error.detail)
+        else:
+            yield _lint_trace(path, line, trace)
+
+
+def _lint_trace(path: Path, line: int, trace: Trajectory) -> dict[str, Any]:
+    from trajectory_platform.curation import agency
+
+    axis = agency.decide(trace.messages, trace.evidence)
+    return _finding(
+        path,
+        line,
+        rejected=trace.malformed,
+        detail=trace.malformed_detail or "",
+        repairs={repair["reason"]: repair.get("count", 1) for repair in trace.repairs},
+        flags=trace.flags,
+        axis={"label": axis.label, "share": axis.share, "reason": axis.reason},
+    )
+
+
+def _finding(path: Path, line: int | None, *, rejected: str | None, detail: str | None, **more: Any) -> dict[str, Any]:
+    where = f"{path}" if line is None else f"{path}:{line}"
+    facts = {"file": str(path), "line": line, "rejected": rejected, "detail": detail or "", **more}
+    words = [f"rejected {rejected}: {shown(detail, 120)}" if rejected else "readable"]
+    if more.get("axis"):
+        words.append(f"axis {more['axis']['label']} ({more['axis']['reason']})")
+    if more.get("repairs"):
+        words.append("repairs " + ", ".join(f"{name} x{count}" for name, count in sorted(more["repairs"].items())))
+    if more.get("flags"):
+        words.append("flags " + ", ".join(more["flags"]))
+    return {**facts, "text": f"{shown(where)}  " + "; ".join(words)}

@@ -1,0 +1,115 @@
+"""A poisoned day in a five-day range fails alone, three assets deep (design 4, cases F08)."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from trajectory_platform.arena.simulate import simulate
+from trajectory_platform.defs.day_runs import capped, contiguous
+from trajectory_platform.defs.definitions import build_definitions
+from trajectory_platform.defs.sensors import RANGE_END, RANGE_START, good_days_of_failed_run
+from trajectory_platform.settings import Settings
+from trajectory_platform.stages.context import StageContext
+
+FIRST, LAST, BAD = date(2026, 5, 2), date(2026, 5, 6), "2026-05-04"
+GOOD = {"2026-05-02", "2026-05-03", "2026-05-05", "2026-05-06"}
+
+
+@pytest.fixture(scope="module")
+def five_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("five") / "days"
+    simulate(root, days=5, traces_per_day=40, seed=3, first_day=FIRST)
+    return root
+
+
+def _settings(root: Path, lake: Path) -> Settings:
+    return Settings(
+        data_root=str(root), lake_uri=str(lake), checkpoint_root=str(lake / "checkpoints"), first_day=FIRST
+    )
+
+
+def _run(definitions: dg.Definitions, instance: dg.DagsterInstance, first: str, last: str) -> dg.ExecuteInProcessResult:
+    return definitions.resolve_job_def("ingest_and_curate").execute_in_process(
+        instance=instance, tags={RANGE_START: first, RANGE_END: last}, raise_on_error=False
+    )
+
+
+def _done(instance: dg.DagsterInstance, asset: str) -> set[str]:
+    return set(instance.get_materialized_partitions(dg.AssetKey(asset)))
+
+
+def test_day_broken_at_the_source_fails_alone(five_days: Path, tmp_path: Path) -> None:
+    problems = five_days / BAD / "problems.jsonl"
+    kept = problems.read_bytes()
+    problems.write_bytes(b"\x00garbage\n" * 50)
+    try:
+        definitions = build_definitions(_settings(five_days, tmp_path / "lake"), LAST)
+        with dg.DagsterInstance.ephemeral() as instance:
+            run = _run(definitions, instance, FIRST.isoformat(), LAST.isoformat())
+            assert not run.success
+            assert _done(instance, "raw_traces") == GOOD
+            assert BAD not in _done(instance, "axis_a_corpus")
+            follow_up = good_days_of_failed_run(instance, run.run_id)
+            assert set(follow_up) == GOOD
+            for first, last in contiguous(follow_up):
+                assert _run(definitions, instance, first, last).success
+            assert _done(instance, "axis_a_corpus") == GOOD
+            assert _done(instance, "rejected_traces") == GOOD
+    finally:
+        problems.write_bytes(kept)
+
+
+def test_day_that_fails_at_the_third_asset_leaves_the_first_two_green(
+    five_days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trajectory_platform.errors import FailPartition
+    from trajectory_platform.judging import day as judging_day
+
+    honest = judging_day.judge_day
+
+    def poisoned(raw, batches, problems, catalogue, **options):  # type: ignore[no-untyped-def]
+        if raw.column("day").to_pylist()[0] == BAD:
+            raise FailPartition(f"{BAD}: planted")
+        return honest(raw, batches, problems, catalogue, **options)
+
+    settings = _settings(five_days, tmp_path / "lake")
+    definitions = build_definitions(settings, LAST)
+    with dg.DagsterInstance.ephemeral() as instance:
+        with monkeypatch.context() as planted:
+            planted.setattr(judging_day, "judge_day", poisoned)
+            run = _run(definitions, instance, FIRST.isoformat(), LAST.isoformat())
+            assert not run.success
+            assert _done(instance, "trajectories") == GOOD | {BAD}
+            assert _done(instance, "judged_traces") == GOOD
+            assert _done(instance, "axis_a_corpus") == set()
+            for first, last in contiguous(good_days_of_failed_run(instance, run.run_id)):
+                assert _run(definitions, instance, first, last).success
+            assert _done(instance, "axis_a_corpus") == GOOD
+        # once the fault is gone, the bad day alone is run again; the others are skipped by identity
+        lake = StageContext(settings).lake
+        before = {day: lake.manifest("axis_a_corpus", day) for day in GOOD}
+        assert _run(definitions, instance, BAD, BAD).success
+        assert _done(instance, "axis_a_corpus") == GOOD | {BAD}
+        assert {day: lake.manifest("axis_a_corpus", day) for day in GOOD} == before
+
+
+def test_checks_re_read_and_hold(five_days: Path, tmp_path: Path) -> None:
+    definitions = build_definitions(_settings(five_days, tmp_path / "lake"), LAST)
+    with dg.DagsterInstance.ephemeral() as instance:
+        run = _run(definitions, instance, FIRST.isoformat(), LAST.isoformat())
+        assert run.success
+        passed = {e.check_name: e.passed for e in run.get_asset_check_evaluations()}
+        assert passed == {"conservation": True, "accepted_rows_are_trainable": True, "content_digest": True}
+
+
+def test_metadata_is_cut_with_a_marker() -> None:
+    facts = capped({"ids": "x" * 20_000, "rows": 1})
+    assert "cut" in facts and "ids" not in facts
+
+
+def test_contiguous_ranges_skip_the_hole() -> None:
+    assert contiguous(sorted(GOOD)) == [("2026-05-02", "2026-05-03"), ("2026-05-05", "2026-05-06")]

@@ -1,0 +1,143 @@
+"""A filled report as the demo makes it, with hostile text in every place where third-party text can stand."""
+
+from __future__ import annotations
+
+from trajectory_platform.reports.data import FUNNEL_STAGES, ReportData
+
+HOSTILE = (
+    "<script>document.title='owned'</script>"
+    "<img src=x onerror=\"document.title='owned'\">"
+    "</script><script>document.title='owned'</script>"
+    "<a href=\"javascript:document.title='owned'\">click</a>\u202egnp.exe\x1b[31m\x00 ${7*7} {{7*7}}"
+)
+
+DAYS = ("2026-03-26", "2026-03-27", "2026-03-28")
+COUNTS = (
+    (240, 226, 214, 201, 196, 118, 118, 96, 61),
+    (240, 231, 219, 207, 203, 124, 124, 104, 70),
+    (238, 224, 215, 199, 195, 113, 113, 92, 58),
+)
+
+
+def sample_report(hostile: str = "") -> ReportData:
+    """Three days; ``hostile`` is put in every text that comes from traces, suites or settings."""
+    funnels = {day: list(zip(FUNNEL_STAGES, row, strict=True)) for day, row in zip(DAYS, COUNTS, strict=True)}
+    moved = ((0, 3), (3, 0), (2, 2))
+    return ReportData(
+        title="Three simulated days" + hostile,
+        subtitle="2026-03-26 to 2026-03-28, simulated arena, seed 0" + hostile,
+        tiles=(("pairs", "718"), ("accepted", "292"), ("problems", "163"), ("tool accuracy", "91.4 %" + hostile)),
+        days=[
+            {
+                "day": day,
+                "found": row[0] - came + went,
+                "moved_in": came,
+                "moved_out": went,
+                "accepted": row[7],
+                "rejected": row[0] - row[7],
+            }
+            for day, row, (came, went) in zip(DAYS, COUNTS, moved, strict=True)
+        ],
+        funnels=funnels,
+        axis={
+            day: {
+                "A": row[5],
+                "mixed": 21,
+                "B": row[4] - row[5] - 29,
+                "unknown": 8,
+                **({hostile: 2} if hostile else {}),
+            }
+            for day, row in zip(DAYS, COUNTS, strict=True)
+        },
+        reasons=[
+            {"stage": "axis", "reason": "axis_b", "count": 161, "meaning": "the agent's code made the calls"},
+            {
+                "stage": "axis",
+                "reason": "axis_mixed",
+                "count": 63,
+                "meaning": "part of the calls has no matching reply",
+            },
+            {
+                "stage": "run",
+                "reason": "run_unusable",
+                "count": 41,
+                "meaning": "the run was invalidated or not included",
+            },
+            {
+                "stage": "copy",
+                "reason": "exact_copy",
+                "count": 38,
+                "meaning": "same canonical messages as an earlier trace",
+            },
+            {"stage": "read", "reason": "no_trace", "count": 37, "meaning": "no artifact, or an empty one"},
+            {"stage": "read", "reason": "truncated_gzip" + hostile, "count": 33, "meaning": "the artifact ends early"},
+            {"stage": "verdict", "reason": "verdict_mismatch", "count": 28},
+            {"stage": "injection", "reason": "injected_text", "count": 13},
+        ],
+        pools=[
+            {"pool": "train", "clusters": 74, "problems": 129, "no_reward": 12, "traces": 231},
+            {"pool": "dev", "clusters": 11, "problems": 19, "no_reward": 2, "traces": 34},
+            {"pool": "sealed", "clusters": 9, "problems": 15, "no_reward": 1, "traces": 27},
+        ],
+        cluster_sizes={1: 51, 2: 27, 3: 12, 5: 3, 7: 1},
+        clusters=[
+            {
+                "cluster_id": "c-19f2a0",
+                "pool": "train",
+                "size": 7,
+                "category": "product" + hostile,
+                "why": ["product_id", "query"],
+                "problems": [f"p-{number:04d}" for number in range(7)] + ([hostile] if hostile else []),
+            }
+        ],
+        scores=[
+            _score("all", 214, 11, 0.914, 0.673, 0.32, 0.04),
+            _score("product", 96, 5, 0.948, 0.740, 0.33, 0.05),
+            _score("shop", 71, 4, 0.901, 0.634, 0.31, 0.03),
+            {**_score("voucher" + hostile, 47, 2, 0.862, 0.596, 0.30, 0.02), "thin": True},
+        ],
+        scores_note="Teacher-forced next actions on dev traces; intervals: 95 %, resampled by leak cluster. "
+        "Baseline: the commonest action of the train pool at that turn." + hostile,
+        checkpoint=[
+            ("checkpoint", "sft-2026-03-28-3f9a1c02b7de"),
+            ("base", "tiny Qwen3 (random weights, 2 layers)"),
+            ("traces", 231),
+            ("loss, first to last", "5.81 to 0.47"),
+            ("note", hostile or "none"),
+        ],
+        lineage_of="run-0031:p-0004" + hostile,
+        lineage=[
+            {"step": "raw artifact", "value": "2026-03-26/artifacts/run-0031/p-0004.json.gz", "detail": "sha256 9b1c…"},
+            {"step": "trajectory", "value": "14 messages, 6 calls", "detail": "reader sn15 1, no repairs"},
+            {
+                "step": "verdict",
+                "value": "success, reasoning 0.82",
+                "detail": "rule score, validator's judge" + hostile,
+            },
+            {"step": "axis", "value": "A, share 1.00", "detail": "6 of 6 calls match a reply"},
+            {"step": "cluster and pool", "value": "c-19f2a0, train", "detail": "joined by product_id"},
+            {"step": "checkpoint", "value": "sft-2026-03-28-3f9a1c02b7de", "detail": "weight 1.0"},
+        ],
+        notes=("Scripted miners on generated products: the numbers show the machinery, not a model." + hostile,),
+    )
+
+
+def _score(
+    category: str, n: int, clusters: int, tool: float, arguments: float, base_tool: float, base_arguments: float
+) -> dict[str, object]:
+    half = 0.9 / n**0.5
+    return {
+        "category": category,
+        "n": n,
+        "clusters": clusters,
+        "tool": tool,
+        "tool_low": max(0.0, tool - half),
+        "tool_high": min(1.0, tool + half / 2),
+        "arguments": arguments,
+        "arguments_low": arguments - half,
+        "arguments_high": arguments + half,
+        "baseline_tool": base_tool,
+        "baseline_arguments": base_arguments,
+        "parse_errors": 3,
+        "clipped": 0,
+    }

@@ -1,0 +1,188 @@
+"""The search server's semantics, row by row of the table in domain 3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trajectory_platform.sandbox.search import SearchIndex, ServerError, parse_page, parse_price
+from trajectory_platform_tests.sandbox.market import product, world_of
+
+PRICES = (50.0, 100.0, 150.0, 200.0, 375.0, 505.0)
+
+
+@pytest.fixture(scope="module")
+def index() -> SearchIndex:
+    services = ([], ["COD"], ["COD", "official"], ["freeShipping"], ["flashsale"], [])
+    rows = [
+        product(str(number), title="mug", price=price, service=service, sold_count=number % 3, shop_id=f"s{number % 2}")
+        for number, (price, service) in enumerate(zip(PRICES, services, strict=True))
+    ]
+    return world_of(*rows, product("tea", title="green tea")).index
+
+
+def prices(index: SearchIndex, **params: Any) -> list[float]:
+    return [row["price"] for row in index.find({"q": "mug", "page": 1} | params)]
+
+
+@pytest.mark.parametrize("page", [None, "0", 0, "6", 6, "1.0", 1.0, " 1", "1 ", "-1", "", True, "x"])
+def test_pages_that_have_no_rows(index: SearchIndex, page: Any) -> None:
+    params = {"q": "mug"} if page is None else {"q": "mug", "page": page}
+    assert index.find(params) == []
+
+
+@pytest.mark.parametrize("page", ["1", 1, "01", "001", "\uff11"])  # full-width one
+def test_pages_that_are_page_one(index: SearchIndex, page: Any) -> None:
+    assert len(index.find({"q": "mug", "page": page})) == len(PRICES)
+
+
+def test_a_superscript_page_is_a_server_error(index: SearchIndex) -> None:
+    with pytest.raises(ServerError):
+        index.find({"q": "mug", "page": "\u00b2"})
+
+
+@pytest.mark.parametrize(
+    ("price", "kept"),
+    [
+        ("375-", [p for p in PRICES if p >= 375]),
+        ("-50", [50.0]),
+        ("0-50", [50.0]),
+        ("100 - 200", [100.0, 150.0, 200.0]),
+        ("PHP 100-200", [p for p in PRICES if p <= 200]),
+        ("180-505 PHP", [p for p in PRICES if p >= 180]),
+        ("100-50", []),
+    ],
+)
+def test_price_bounds(index: SearchIndex, price: str, kept: list[float]) -> None:
+    assert prices(index, price=price) == kept
+
+
+@pytest.mark.parametrize(
+    "price", ["11,206", "above:10", "104", 104, "1,000-2,000", "100\u2013200", "nan-nan", "", "-", "1-2-3"]
+)
+def test_prices_that_are_silently_no_filter(index: SearchIndex, price: Any) -> None:
+    assert prices(index, price=price) == list(PRICES)
+
+
+@pytest.mark.parametrize("service", ["LazMall", "lazmall", "FreeShipping", " COD", "cod", "", "free shipping"])
+def test_services_that_are_silently_ignored(index: SearchIndex, service: str) -> None:
+    assert prices(index, service=service) == list(PRICES)
+
+
+@pytest.mark.parametrize(
+    ("service", "kept"),
+    [("COD", [100.0, 150.0]), ("COD,official", [150.0]), ("COD,LazMall", [100.0, 150.0]), ("freeShipping,COD", [])],
+)
+def test_known_services_must_all_be_offered(index: SearchIndex, service: str, kept: list[float]) -> None:
+    assert prices(index, service=service) == kept
+
+
+@pytest.mark.parametrize("q", [None, "", " ", "+-!(){}[]^\"~*?:\\/", "%%%", "_"])
+def test_queries_without_a_word_find_nothing(index: SearchIndex, q: Any) -> None:
+    assert index.find({"q": q, "page": 1}) == []
+
+
+@pytest.mark.parametrize("q", ["mug", "MUG", "+mug", "mug+", "(mug", 'title:"mug', "mug^2", "mug AND", "NOT mug", "a:mug"])
+def test_special_characters_become_spaces_and_no_operator_works(index: SearchIndex, q: str) -> None:
+    assert [row["product_id"] for row in index.find({"q": q, "page": 1})] == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_a_plus_joined_query_is_its_words(index: SearchIndex) -> None:
+    assert [row["product_id"] for row in index.find({"q": "green+tea", "page": 1})] == ["tea"]
+
+
+@pytest.mark.parametrize(("shop", "kept"), [("s1", 3), (" s1", 0), ("S1", 0), ("s", 0), ("", 6)])
+def test_shops_are_compared_exactly(index: SearchIndex, shop: str, kept: int) -> None:
+    assert len(index.find({"q": "mug", "page": 1, "shop_id": shop})) == kept
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [
+        ("priceasc", sorted(PRICES)),
+        ("pricedesc", sorted(PRICES, reverse=True)),
+        ("order", [150.0, 505.0, 100.0, 375.0, 50.0, 200.0]),  # by sales, equal sales in rank order
+        ("default", list(PRICES)),
+        ("cheapest", list(PRICES)),
+        (None, list(PRICES)),
+    ],
+)
+def test_sorting(index: SearchIndex, sort: Any, order: list[float]) -> None:
+    assert prices(index, sort=sort) == order
+
+
+@pytest.mark.parametrize(
+    ("ids", "found"), [("1,0", ["1", "0"]), ("0, 1", ["0"]), ("0,nope,1", ["0", "1"]), ("", []), ("1,1", ["1", "1"])]
+)
+def test_view_ids_are_split_but_not_stripped(index: SearchIndex, ids: str, found: list[str]) -> None:
+    rows = index.view({"product_ids": ids})
+    assert [row["product_id"] for row in rows] == found
+    assert all(
+        list(row) == ["product_id", "short_description", "description", "sku_options", "attributes"] for row in rows
+    )
+
+
+def test_view_without_ids_is_a_server_error(index: SearchIndex) -> None:
+    with pytest.raises(ServerError):
+        index.view({})
+
+
+def test_filters_run_in_rank_order_and_stop_after_fifty_survivors() -> None:
+    # 60 mugs named twice rank above 60 cheaper mugs named once: "cheapest" is the cheapest of the 50 best-ranked
+    top = [product(f"a{number:02d}", title="mug mug", price=200.0 + number) for number in range(60)]
+    low = [product(f"b{number:02d}", title="mug with a long name", price=1.0 + number) for number in range(60)]
+    index = world_of(*top, *low).index
+    pages = [index.find({"q": "mug", "page": page, "sort": "priceasc"}) for page in range(1, 7)]
+    assert [len(rows) for rows in pages] == [10, 10, 10, 10, 10, 0]
+    assert pages[0][0]["price"] == 200.0
+    assert max(row["price"] for rows in pages for row in rows) == 249.0
+    # a filter that only the lower ranks pass is still reached, because it is applied on the way down
+    cheap = index.find({"q": "mug", "page": 1, "price": "-50"})
+    assert [row["product_id"] for row in cheap] == [f"b{number:02d}" for number in range(10)]
+
+
+def test_equal_scores_come_in_product_id_order_behind_any_cut() -> None:
+    rows = [product(f"{number:04d}", title="mug") for number in range(700, -1, -1)]
+    index = world_of(*rows).index
+    assert [row["product_id"] for row in index.find({"q": "mug", "page": 1})] == [f"{n:04d}" for n in range(10)]
+    assert [row["product_id"] for row in index.find({"q": "mug", "page": 5})] == [f"{n:04d}" for n in range(40, 50)]
+
+
+def test_words_are_found_in_title_options_and_attributes_but_not_in_descriptions() -> None:
+    index = world_of(
+        product("1", title="bag", sku_options={"1": {"color": "teal"}}, attributes={"material": ["jute"]}, description="hidden"),
+        product("2", title="bag", sku_options=None, attributes={}),
+    ).index
+    for word in ("teal", "jute"):
+        assert [row["product_id"] for row in index.find({"q": word, "page": 1})] == ["1"]
+    assert index.find({"q": "hidden", "page": 1}) == []
+    assert index.find({"q": "material", "page": 1}) == []  # keys are not indexed
+
+
+def test_results_cannot_be_changed_through_an_answer(index: SearchIndex) -> None:
+    index.find({"q": "mug", "page": 1})[1]["service"].append("forged")
+    assert index.find({"q": "mug", "page": 1})[1]["service"] == ["COD"]
+
+
+def test_an_empty_catalogue_answers_with_empty_lists() -> None:
+    index = world_of().index
+    assert index.find({"q": "mug", "page": 1}) == [] and index.view({"product_ids": "1"}) == []
+
+
+@given(st.text(max_size=12), st.text(max_size=8), st.text(max_size=8), st.text(max_size=6))
+def test_any_text_gives_rows_or_a_server_error(index: SearchIndex, q: str, price: str, service: str, page: str) -> None:
+    try:
+        rows = index.find({"q": q, "price": price, "service": service, "page": page})
+    except ServerError:
+        with pytest.raises(ServerError):
+            parse_page(page)
+        return
+    assert len(rows) <= 10
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6))
+def test_a_range_written_by_a_program_is_read_back(low: float, high: float) -> None:
+    assert parse_price(f"{low:.2f}-{high:.2f}") == (round(low, 2), round(high, 2))

@@ -1,0 +1,258 @@
+"""A stage from splits and corpus to a checkpoint and its scores: identity, guard, atomicity, what is recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trajectory_platform.errors import FailPartition
+from trajectory_platform.evaluation.child import plain_runner, run_child
+from trajectory_platform.evaluation.launch import evaluate_actions
+from trajectory_platform.lake.tables import ACTION_SCORES, CHECKPOINT_TRACES, CHECKPOINTS
+from trajectory_platform.training import process
+from trajectory_platform.training.checkpoints import list_checkpoints, trace_list_digest, verify_checkpoint
+from trajectory_platform.training.launch import checkpoint_identity, train_checkpoint
+from trajectory_platform.training.recipe import Recipe
+from trajectory_platform_tests.training import shopping
+
+DAY = "2026-05-02"
+
+
+def train(window: Any, recipe: Recipe, root: Path, **more: Any) -> Any:
+    given = {"splits": window.splits, "corpus": window.corpus, "inputs": shopping.INPUTS, **more}
+    return train_checkpoint(day=DAY, recipe=recipe, seed=7, checkpoint_root=root, **given)
+
+
+def here(command: Sequence[str], env: Mapping[str, str]) -> None:
+    """A runner that does the child's work in this process: saves the imports."""
+    run_child(command[-1], process.work)
+
+
+def never(command: Sequence[str], env: Mapping[str, str]) -> None:
+    raise AssertionError("no process may be started")
+
+
+def test_a_checkpoint_is_complete_and_named_by_its_identity(
+    trained: Any, recipe: Recipe, checkpoint_root: Path
+) -> None:
+    identity = checkpoint_identity(recipe, shopping.INPUTS, None)
+    assert trained.checkpoint_id == f"sft-{DAY}-{identity[:12]}"
+    assert list_checkpoints(checkpoint_root) == [trained.checkpoint_id]
+    manifest = verify_checkpoint(trained.path)
+    assert manifest["inputs"] == shopping.INPUTS and manifest["recipe"] == recipe.model_dump(mode="json")
+    assert {"torch", "trl", "transformers"} <= set(manifest["packages"])
+    assert manifest["rows"]["trained_tokens"]["tool"] == 0 < manifest["rows"]["trained_tokens"]["assistant"]
+    assert not list((checkpoint_root / ".scratch").iterdir())
+
+
+def test_the_rows_for_the_lake_say_which_traces_were_trained(trained: Any, window: Any) -> None:
+    train_ids = [row["trace_id"] for row in window.splits.to_pylist() if row["pool"] == "train"]
+    rows = trained.traces.to_pylist()
+    assert [row["trace_id"] for row in rows] == sorted(train_ids)
+    assert {row["role"] for row in rows} == {"train"} and {row["weight"] for row in rows} == {1.0}
+    assert trained.traces.schema == CHECKPOINT_TRACES.schema() and trained.checkpoints.schema == CHECKPOINTS.schema()
+    entry = trained.checkpoints.to_pylist()[0]
+    assert entry["trace_list_digest"] == trace_list_digest(train_ids) and entry["path"] == trained.checkpoint_id
+
+
+def test_the_same_checkpoint_is_not_trained_again(
+    trained: Any, window: Any, recipe: Recipe, checkpoint_root: Path
+) -> None:
+    again = train(window, recipe, checkpoint_root, runner=never)
+    assert again.status == "reused" and again.checkpoint_id == trained.checkpoint_id
+    assert again.checkpoints.equals(trained.checkpoints) and again.traces.equals(trained.traces)
+
+
+def test_two_trainings_give_the_same_weights(trained: Any, window: Any, recipe: Recipe, tmp_path: Path) -> None:
+    second = train(window, recipe, tmp_path, runner=here)
+    assert second.status == "trained"
+    assert second.manifest["files"]["model.safetensors"] == trained.manifest["files"]["model.safetensors"]
+    assert second.manifest["files"]["tokenizer.json"] == trained.manifest["files"]["tokenizer.json"]
+
+
+def test_a_flipped_byte_is_named_and_never_reused(trained: Any, window: Any, recipe: Recipe, tmp_path: Path) -> None:
+    copied = tmp_path / trained.checkpoint_id
+    shutil.copytree(trained.path, copied)
+    weights = copied / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    with pytest.raises(FailPartition, match=r"model\.safetensors differs"):
+        train(window, recipe, tmp_path, runner=never)
+
+
+def test_a_checkpoint_without_its_manifest_is_not_listed(trained: Any, tmp_path: Path) -> None:
+    copied = tmp_path / trained.checkpoint_id
+    shutil.copytree(trained.path, copied)
+    (copied / "manifest.json").unlink()
+    assert list_checkpoints(tmp_path) == []
+    with pytest.raises(FailPartition, match="no manifest"):
+        verify_checkpoint(copied)
+
+
+def test_too_few_traces_skip_the_stage_with_a_reason(recipe: Recipe, tmp_path: Path) -> None:
+    for count in (0, 3):
+        splits, corpus = shopping.window(count, 2, 0)
+        result = train_checkpoint(
+            day=DAY,
+            splits=splits,
+            corpus=corpus,
+            recipe=recipe,
+            seed=0,
+            inputs={},
+            checkpoint_root=tmp_path,
+            runner=never,
+        )
+        assert (result.status, result.reason, result.checkpoint_id) == ("skipped", "too_few_traces", None)
+        assert result.checkpoints.num_rows == result.traces.num_rows == 0
+        assert result.metrics == {"train_traces": count, "min_traces": 4}
+    assert list_checkpoints(tmp_path) == []
+
+
+def test_a_planted_leak_stops_training_before_a_process_starts(recipe: Recipe, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    splits, corpus = shopping.window()
+    rows = splits.to_pylist()
+    rows[-1]["cluster_id"] = rows[0]["cluster_id"]  # sealed row in a training cluster
+    leaky = pa.Table.from_pylist(rows, schema=splits.schema)
+    with pytest.raises(FailPartition, match=rows[0]["cluster_id"]) as caught:
+        train_checkpoint(
+            day=DAY,
+            splits=leaky,
+            corpus=corpus,
+            recipe=recipe,
+            seed=0,
+            inputs={},
+            checkpoint_root=tmp_path,
+            runner=never,
+        )
+    assert rows[0]["trace_id"] in str(caught.value) and rows[-1]["trace_id"] in str(caught.value)
+
+
+def test_a_cluster_held_out_beyond_the_window_stops_the_process(window: Any, recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(FailPartition, match="cluster-0003"):
+        train(window, recipe, tmp_path, runner=here, held_out_clusters=["cluster-0003"])
+    assert list_checkpoints(tmp_path) == []
+
+
+def test_without_the_guards_list_the_process_trains_nothing(window: Any, recipe: Recipe, tmp_path: Path) -> None:
+    def without_guard(command: Sequence[str], env: Mapping[str, str]) -> None:
+        job = json.loads(Path(command[-1]).read_text())
+        del job["held_out_clusters"]
+        Path(command[-1]).write_text(json.dumps(job))
+        here(command, env)
+
+    with pytest.raises(FailPartition, match="leak guard"):
+        train(window, recipe, tmp_path, runner=without_guard)
+
+
+def test_rows_missing_from_the_corpus_are_named(window: Any, recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(FailPartition, match="run-000:problem-0000"):
+        train(window, recipe, tmp_path, runner=never, corpus=window.corpus.slice(1))
+
+
+def test_another_recipe_or_input_is_another_checkpoint(recipe: Recipe) -> None:
+    base = checkpoint_identity(recipe, shopping.INPUTS, None)
+    other_inputs = {**shopping.INPUTS, "axis_a_corpus/2026-05-02": {"content_digest": "e" * 64}}
+    assert base != checkpoint_identity(recipe.model_copy(update={"epochs": 2.0}), shopping.INPUTS, None)
+    assert base != checkpoint_identity(recipe, other_inputs, None)
+    assert base != checkpoint_identity(recipe, shopping.INPUTS, "sft-2026-05-01-000000000000")
+    newer = {name: {**entry, "table_version": 99} for name, entry in shopping.INPUTS.items()}
+    assert base == checkpoint_identity(recipe, newer, None)  # versions are recorded, never digested
+
+
+def test_scores_of_dev_traces_have_rows_intervals_and_a_baseline(trained: Any, window: Any, recipe: Recipe) -> None:
+    result = evaluate_actions(
+        checkpoint=trained.path,
+        day=DAY,
+        stage="sft",
+        splits=window.splits,
+        corpus=window.corpus,
+        trained=trained.traces,
+        plan=recipe.evaluation,
+        runner=evaluate_here,
+    )
+    rows = result.scores.to_pylist()
+    dev = {row["trace_id"] for row in window.splits.to_pylist() if row["pool"] == "dev"}
+    assert result.scores.schema == ACTION_SCORES.schema()
+    assert len(rows) == 12 == result.counts["scored_turns"] and {row["trace_id"] for row in rows} <= dev
+    assert {row["checkpoint_id"] for row in rows} == {trained.checkpoint_id}
+    whole = result.metrics["categories"][0]
+    assert whole["state"] == "thin" and whole["turns"] == 12 and 0 < whole["majority_share"] < 1
+
+
+def evaluate_here(command: Sequence[str], env: Mapping[str, str]) -> None:
+    from trajectory_platform.evaluation import process as scoring
+
+    run_child(command[-1], scoring.work)
+
+
+def test_a_trained_trace_among_the_dev_rows_stops_the_evaluation(trained: Any, window: Any, recipe: Recipe) -> None:
+    import pyarrow as pa
+
+    rows = window.splits.to_pylist()
+    rows[0]["pool"] = "dev"
+    with pytest.raises(FailPartition, match=rows[0]["trace_id"]):
+        evaluate_actions(
+            checkpoint=trained.path,
+            day=DAY,
+            stage="sft",
+            splits=pa.Table.from_pylist(rows, schema=window.splits.schema),
+            corpus=window.corpus,
+            trained=trained.traces,
+            plan=recipe.evaluation,
+            runner=never,
+        )
+
+
+def test_a_day_without_dev_traces_says_so_and_starts_no_process(trained: Any, window: Any, recipe: Recipe) -> None:
+    splits, corpus = shopping.window(16, 0, 2)
+    result = evaluate_actions(
+        checkpoint=trained.path,
+        day=DAY,
+        stage="sft",
+        splits=splits,
+        corpus=corpus,
+        trained=trained.traces,
+        plan=recipe.evaluation,
+        runner=never,
+    )
+    assert result.scores.num_rows == 0 and result.metrics["state"] == "no_dev_traces"
+
+
+@pytest.mark.slow
+def test_a_training_killed_at_a_step_leaves_no_checkpoint(window: Any, recipe: Recipe, tmp_path: Path) -> None:
+    def killer(command: Sequence[str], env: Mapping[str, str]) -> None:
+        process = subprocess.Popen(list(command), env={**os.environ, **env}, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("step 2/"):
+                process.send_signal(signal.SIGKILL)
+        process.wait(60)
+
+    with pytest.raises(FailPartition, match="ended without a result"):
+        train(window, recipe, tmp_path, runner=killer)
+    assert list_checkpoints(tmp_path) == [] and not list((tmp_path / ".scratch").iterdir())
+    assert train(window, recipe, tmp_path, runner=plain_runner(print)).status == "trained"
+
+
+def test_left_overs_of_a_dead_run_are_swept_and_those_of_a_live_one_are_not(tmp_path: Path) -> None:
+    from trajectory_platform.training.checkpoints import scratch_folder, sweep_scratch
+
+    mine = scratch_folder(tmp_path, "sft-2026-05-02-000000000000")
+    dead = subprocess.Popen([sys.executable, "-c", "pass"])
+    dead.wait()
+    left_over = mine.with_name(mine.name.rsplit("-", 1)[0] + f"-{dead.pid}")
+    left_over.mkdir()
+    assert sweep_scratch(tmp_path) == [left_over.name]
+    assert mine.is_dir()
