@@ -109,7 +109,9 @@ def arena_simulate(
     out: Annotated[Path, typer.Option(help="folder to write the days into")],
     days: Annotated[int, typer.Option(min=1)] = 3,
     traces_per_day: Annotated[int, typer.Option(min=1, help="(run, problem) pairs a day")] = 400,
-    first_day: Annotated[str, typer.Option(help="UTC day of the first folder; the era decides the format")] = "2026-05-02",
+    first_day: Annotated[
+        str, typer.Option(help="UTC day of the first folder; the era decides the format")
+    ] = "2026-05-02",
     seed: Annotated[int, typer.Option()] = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -322,7 +324,7 @@ def _settings() -> Settings:
     from trajectory_platform.settings import Settings
 
     try:
-        return Settings()  # type: ignore[call-arg]
+        return Settings()
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "settings"

@@ -6,7 +6,7 @@ The stages in order; a row is rejected by the first that objects:
     read       the reason why the artifact or the dialogue cannot be read
     duplicate  duplicate_line (a further line for one problem), conflicting_lines (the lines differ)
     injection  text that addresses the judge or steers the model
-    axis       axis_b, axis_mixed, axis_unknown
+    axis       axis_b, axis_mixed, axis_unknown; for A: axis_theatre, axis_log_suspect
     outcome    verdict_mismatch, unscorable, no_outcome
     judge      unjudged (retried)
     copies     exact_copy of a trace of another run
@@ -193,7 +193,14 @@ def _injection_objection(judged: Mapping[str, Any] | None) -> Rejection | None:
 
 
 def _axis_objection(axis: AxisDecision) -> Rejection | None:
-    return None if axis.label == "A" else Rejection("axis", f"axis_{axis.label.lower()}", axis.reason)
+    if axis.label != "A":
+        return Rejection("axis", f"axis_{axis.label.lower()}", axis.reason)
+    # Label A stays what the log supports; a log that looks staged is still nothing to imitate (domain 6: 36, 42).
+    if axis.theatre_suspected:
+        return Rejection("axis", "axis_theatre", "the emitted calls stood verbatim in the prompt")
+    if axis.notes:
+        return Rejection("axis", "axis_log_suspect", ",".join(axis.notes))
+    return None
 
 
 def outcome_objection(judged: Mapping[str, Any] | None) -> Rejection | None:

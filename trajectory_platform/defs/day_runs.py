@@ -51,9 +51,7 @@ def materialise_days(
     if bad:
         for day, result in good.items():
             for asset, table in outputs.items():
-                context.log_event(
-                    dg.AssetMaterialization(asset, partition=day, metadata=event_metadata(result, table))
-                )
+                context.log_event(dg.AssetMaterialization(asset, partition=day, metadata=event_metadata(result, table)))
         raise dg.Failure(
             f"{len(bad)} of {len(bad) + len(good)} days failed: {', '.join(sorted(bad))}",
             metadata={day: dg.MetadataValue.text(reason[:_MAX_TEXT]) for day, reason in sorted(bad.items())},

@@ -25,7 +25,7 @@ from trajectory_platform.stages.context import StageContext
 
 FIRST_DAY = date(2026, 5, 2)  # the first era in which the validators' gate values are comparable
 TRACES_PER_DAY = {False: 640, True: 120}
-RECIPE = {False: "smoke", True: "fast"}
+RECIPE = {False: "smoke", True: "smoke"}
 
 
 def run_demo(out: Path, *, days: int, fast: bool, seed: int) -> None:
@@ -108,9 +108,7 @@ def write_demo_report(settings: Settings, out: Path, day: str) -> Path:
     return write_report(settings, out / "report.html", day)
 
 
-def _run(
-    definitions: dg.Definitions, instance: dg.DagsterInstance, job: str, first: date, last: date
-) -> Any:
+def _run(definitions: dg.Definitions, instance: dg.DagsterInstance, job: str, first: date, last: date) -> Any:
     result = definitions.resolve_job_def(job).execute_in_process(
         instance=instance,
         tags={RANGE_START: first.isoformat(), RANGE_END: last.isoformat()},

@@ -22,7 +22,7 @@ DAILY_INGEST_ASSETS = INGEST_ASSETS[1:]
 TRAIN_ASSETS = ("leak_clusters", "leak_guarded_splits", "sft_checkpoint", "sft_eval", "checkpoint_lineage")
 
 
-def ingest_and_curate(partitions: dg.DailyPartitionsDefinition) -> "UnresolvedAssetJobDefinition":
+def ingest_and_curate(partitions: dg.DailyPartitionsDefinition) -> UnresolvedAssetJobDefinition:
     """Raw day to axis-A corpus; several days per run in a backfill."""
     return dg.define_asset_job(
         "ingest_and_curate",
@@ -32,7 +32,7 @@ def ingest_and_curate(partitions: dg.DailyPartitionsDefinition) -> "UnresolvedAs
     )
 
 
-def train_as_of(partitions: dg.DailyPartitionsDefinition) -> "UnresolvedAssetJobDefinition":
+def train_as_of(partitions: dg.DailyPartitionsDefinition) -> UnresolvedAssetJobDefinition:
     """Clusters, splits, checkpoint, evaluation and lineage as of one day."""
     return dg.define_asset_job(
         "train_as_of",

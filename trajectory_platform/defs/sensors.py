@@ -27,9 +27,7 @@ def good_days_of_failed_run(instance: dg.DagsterInstance, run_id: str) -> list[s
         for record in instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.STEP_FAILURE).records
     }
     days: set[str] = set()
-    for record in instance.get_records_for_run(
-        run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION
-    ).records:
+    for record in instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION).records:
         entry = record.event_log_entry
         event = entry.dagster_event
         if entry.step_key in failed_steps and event is not None and event.partition is not None:

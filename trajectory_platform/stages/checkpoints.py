@@ -110,7 +110,11 @@ def sft_eval(ctx: StageContext, day: str, *, run: Runner | None) -> StageResult:
             "state": result.metrics["state"],
             "turns": overall["turns"],
             "clusters": overall["clusters"],
-            **({f"{name}_accuracy": overall[name]["share"] for name in ("tool", "arguments")} if overall["turns"] else {}),
+            **(
+                {f"{name}_accuracy": overall[name]["share"] for name in ("tool", "arguments")}
+                if overall["turns"]
+                else {}
+            ),
             **{key: value for key, value in result.counts.items() if isinstance(value, int)},
         }
         return Produced([Output(tables.ACTION_SCORES, result.scores, part=SFT)], summary)
@@ -202,9 +206,7 @@ def _described_inputs(ctx: StageContext, named: dict[str, list[str]]) -> dict[st
     return described
 
 
-def _counted(
-    ctx: StageContext, corpus_days: list[str], traced: list[dict[str, Any]], day: str
-) -> list[dict[str, Any]]:
+def _counted(ctx: StageContext, corpus_days: list[str], traced: list[dict[str, Any]], day: str) -> list[dict[str, Any]]:
     columns = ["trace_id", "day", "miner_hotkey", "category", "strategy_cluster", "judge_kind"]
     corpus = {
         (row["day"], row["trace_id"]): row

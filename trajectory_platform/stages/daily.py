@@ -7,7 +7,6 @@ from typing import Any
 
 from trajectory_platform.errors import FailPartition
 from trajectory_platform.lake import tables
-from trajectory_platform.stages.folder import limits_of
 from trajectory_platform.stages.context import (
     Output,
     Produced,
@@ -17,6 +16,7 @@ from trajectory_platform.stages.context import (
     neighbours,
     run_stage,
 )
+from trajectory_platform.stages.folder import limits_of
 
 # A listing file with more broken lines than this is a damaged download, not a day with a few odd rows.
 MAX_FAULT_SHARE = 0.05
@@ -148,9 +148,7 @@ def judged_traces(ctx: StageContext, day: str) -> StageResult:
         code_version=judging_day.VERSION,
         tables=(tables.VERDICTS, tables.JUDGED_TRACES),
         inputs={
-            **input_digests(
-                ctx, {"raw_traces": [day], "trajectories": [day], "problem_suites": neighbours(day)}
-            ),
+            **input_digests(ctx, {"raw_traces": [day], "trajectories": [day], "problem_suites": neighbours(day)}),
             "catalogue": catalogue_digest,
         },
         body=body,

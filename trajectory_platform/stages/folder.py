@@ -203,9 +203,7 @@ def curate_folder(folder: Folder, judge: str) -> CurationResult:
 
     judged, verdicts = _judge(folder, only_traces=True, judge=judge, suites=[])
     gates = gates_from(folder.settings.model_copy(update={"judge": judge}))
-    return curate_day(
-        folder.rows, lambda: folder.trajectory_batches(only_traces=True), judged, verdicts, gates=gates
-    )
+    return curate_day(folder.rows, lambda: folder.trajectory_batches(only_traces=True), judged, verdicts, gates=gates)
 
 
 def accepted_row(row: Row) -> Row:

@@ -194,7 +194,9 @@ def _lineage(ctx: StageContext, as_of: str) -> tuple[str, list[dict[str, Any]]]:
         {
             "step": step["stage"],
             "value": step["decision"] + (f" ({step['reason']})" if step["reason"] else ""),
-            "detail": "; ".join(f"{key} {value}" for key, value in step["facts"].items() if value not in (None, [], "")),
+            "detail": "; ".join(
+                f"{key} {value}" for key, value in step["facts"].items() if value not in (None, [], "")
+            ),
         }
         for step in facts["steps"]
     ]

@@ -64,9 +64,7 @@ def lake_status(settings: Settings) -> dict[str, Any]:
 
 def newest_checkpoint(ctx: StageContext) -> dict[str, Any] | None:
     """The checkpoint with the newest as-of day, with its teacher-forced scores where they exist."""
-    listed = ctx.lake.read(
-        tables.CHECKPOINTS, columns=["checkpoint_id", "day", "stage", "traces"]
-    ).to_pylist()
+    listed = ctx.lake.read(tables.CHECKPOINTS, columns=["checkpoint_id", "day", "stage", "traces"]).to_pylist()
     if not listed:
         return None
     newest = max(listed, key=lambda row: (row["day"], row["checkpoint_id"]))

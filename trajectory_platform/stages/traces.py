@@ -31,7 +31,7 @@ def find_trace(settings: Settings, trace_id: str) -> dict[str, Any]:
     rows = lake.read(tables.TRAJECTORIES, filter=wanted).to_pylist()
     if not rows:
         raise Abort(f"no trace {trace_id!a} in {settings.lake_uri}: ids are {{eval_run_id}}:{{problem_id}}")
-    row = rows[-1]
+    row: dict[str, Any] = rows[-1]
     for name in ("messages", "tools", "source_steps", "evidence", "repairs"):
         row[name] = jsontext.parse(row[name].encode()).value
     row["accepted"] = lake.read(tables.AXIS_A_CORPUS, filter=wanted, columns=["trace_id", "uses"]).to_pylist()

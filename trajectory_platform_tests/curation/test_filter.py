@@ -341,3 +341,18 @@ def test_copied_strategies_do_not_fill_the_corpus(name: str) -> None:
         weights[row["strategy_cluster"]] += row["quality"]
     limit = max(gates.min_strategy_weight, gates.max_strategy_share * len(accepted))
     assert max(weights.values()) <= limit + 1e-3
+
+
+def test_an_axis_a_trace_whose_log_looks_staged_is_not_imitated() -> None:
+    raw = raw_row("a:p1")
+    row = trajectory_row(raw, proxy_log(_steps("a")))
+    evidence = orjson.loads(row["evidence"])
+    suspect = {**row, "evidence": orjson.dumps({**evidence, "notes": ["out_of_order"]}).decode()}
+    rejected = _curate([raw], [suspect])[2]["a:p1"]
+    assert (rejected["stage"], rejected["reason"], rejected["axis_label"]) == ("axis", "axis_log_suspect", "A")
+    for event in evidence["events"]:
+        if event["kind"] == "inference":
+            event["echoed"] = [True] * len(event["calls"])
+    staged = {**row, "evidence": orjson.dumps(evidence).decode()}
+    rejected = _curate([raw], [staged])[2]["a:p1"]
+    assert (rejected["stage"], rejected["reason"], rejected["axis_label"]) == ("axis", "axis_theatre", "A")

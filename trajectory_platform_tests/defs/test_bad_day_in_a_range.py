@@ -27,9 +27,7 @@ def five_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _settings(root: Path, lake: Path) -> Settings:
-    return Settings(
-        data_root=str(root), lake_uri=str(lake), checkpoint_root=str(lake / "checkpoints"), first_day=FIRST
-    )
+    return Settings(data_root=str(root), lake_uri=str(lake), checkpoint_root=str(lake / "checkpoints"), first_day=FIRST)
 
 
 def _run(definitions: dg.Definitions, instance: dg.DagsterInstance, first: str, last: str) -> dg.ExecuteInProcessResult:

@@ -143,7 +143,9 @@ def test_at_most_ten_shops_are_tried() -> None:
         (("33.33,33.33", "percentage", 15, 10, 56.66, 0), 10.0, 56.66, True, True),
     ],
 )
-def test_voucher_arithmetic(world: World, arguments: Any, discount: Any, after: Any, within: bool, applied: bool) -> None:
+def test_voucher_arithmetic(
+    world: World, arguments: Any, discount: Any, after: Any, within: bool, applied: bool
+) -> None:
     prices, kind, value, threshold, budget, cap = arguments
     given = {
         "product_prices": prices,

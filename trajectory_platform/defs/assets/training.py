@@ -82,9 +82,7 @@ def process_asset(name: str, partitions: dg.DailyPartitionsDefinition, window_da
     """An asset whose heavy part runs in a separate process through Dagster Pipes."""
     stage, table, group, kinds, description, upstream = _PROCESS_ASSETS[name]
     deps = [
-        dg.AssetDep(
-            other, partition_mapping=trailing_window(window_days) if other == "axis_a_corpus" else same_day()
-        )
+        dg.AssetDep(other, partition_mapping=trailing_window(window_days) if other == "axis_a_corpus" else same_day())
         for other in upstream
     ]
 
