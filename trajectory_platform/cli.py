@@ -349,7 +349,7 @@ def _day(text: str) -> Any:
 def _print_json(value: Any) -> None:
     from trajectory_platform import jsontext
 
-    sys.stdout.write(jsontext.dumps(value) + "\n")
+    sys.stdout.write(jsontext.dumps_line(value) + "\n")
 
 
 def _write_lines(path: Path, rows: Any) -> int:
@@ -359,7 +359,7 @@ def _write_lines(path: Path, rows: Any) -> int:
     temporary = path.with_name(f".{path.name}.part")
     with temporary.open("w", encoding="utf-8") as handle:
         for row in rows:
-            handle.write(jsontext.dumps(row) + "\n")
+            handle.write(jsontext.dumps_line(row) + "\n")
             count += 1
     temporary.replace(path)
     return count

@@ -55,6 +55,9 @@ def parse(data: bytes, *, max_depth: int = 100) -> ParsedJson:
     return ParsedJson(value, {})
 
 
+_UNICODE_LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
 def dumps(value: Any) -> str:
     """Compact JSON text in insertion order; NaN is null, lone surrogates are U+FFFD.
 
@@ -62,6 +65,11 @@ def dumps(value: Any) -> str:
         TypeError: for a value that JSON has no form for.
     """
     return _write(value, sort=False)
+
+
+def dumps_line(value: Any) -> str:
+    """``dumps`` for one line of a JSON-lines file: also safe for readers that split at Unicode line ends."""
+    return dumps(value).translate(_UNICODE_LINE_ENDS)
 
 
 def canonical(value: Any) -> str:

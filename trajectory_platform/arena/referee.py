@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from trajectory_platform.arena.catalogue import CONTROL_TOKENS, JUDGE_BAIT
+from trajectory_platform.arena.quirks import ODD_TEXT, PARAM_BAIT, QUERY_BAIT
 from trajectory_platform.arena.race import Episode
 
 EXECUTION = {  # quirk -> (execution status, malformed); all of them leave no dialogue behind
@@ -43,7 +44,6 @@ ODD = {  # readable with a repair or a note
     "nan_timestamp": "non_finite_number",
 }
 DAMAGED = ("cut_line", "truncated_gzip")
-INJECTION = {"inject_think": "think", "inject_query": "query", "inject_param": "param"}
 _INTENT = {
     "b_regex": "none",
     "b_classifier": "partial",
@@ -173,9 +173,16 @@ def strategy_template(episode: Episode) -> str:
 
 def _note_texts(episode: Episode, result: Outcome) -> None:
     """Injected text and control tokens that the trace really carries."""
-    sources = {INJECTION[episode.quirk]} if episode.quirk in INJECTION else set()
-    for step in episode.steps:
+    sources: set[str] = {"query"} if QUERY_BAIT in episode.query else set()
+    nulled = {"message_null": 1 if len(episode.steps) > 2 else 0, "completion_null": 1}.get(episode.quirk or "")
+    for number, step in enumerate(episode.steps):
+        if number == nulled:
+            continue  # not in the published dialogue
+        if ODD_TEXT["inject_think"] in step.think:
+            sources.add("think")
         for call in step.calls:
+            if isinstance(call["parameters"], dict) and PARAM_BAIT in str(call["parameters"].get("q")):
+                sources.add("param")
             rows = call["result"] if isinstance(call["result"], list) else []
             for row in rows:
                 text = row.get("description") or ""

@@ -165,7 +165,20 @@ def version_row(context: DayContext, agent: Agent, runs: Sequence[dict[str, Any]
     }
 
 
+# What the truth says of a pair of which nothing was published: labels follow the artifact, not the agent.
+_UNPUBLISHED: dict[str, Any] = {
+    "axis": "unknown",
+    "axis_reason": "no_dialogue",
+    "outcome": "no_trace",
+    "success": False,
+    "length_score": None,
+    "recommended_ids": None,
+    "strategy_template": None,
+}
+
+
 def truth_row(context: DayContext, pair: Pair, regime: str | None) -> dict[str, Any]:
+    """One line of ``truth.jsonl``: what the made-up pair is, and what a reader of its artifact should find."""
     plan, problem, truth, quirk = pair.plan, pair.problem, pair.truth, pair.episode.quirk
     return {
         "day": context.day.isoformat(),
@@ -212,6 +225,7 @@ def truth_row(context: DayContext, pair: Pair, regime: str | None) -> dict[str, 
         "run_invalidated": plan.fate == "invalidated",
         "usable_run": plan.fate == "included",
         "expected_utc_day": iso(pair.updated_at, 0)[:10],
+        **({} if pair.artifact else _UNPUBLISHED),
     }
 
 

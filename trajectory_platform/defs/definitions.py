@@ -6,6 +6,7 @@ settings of their own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
 
 import dagster as dg
@@ -18,12 +19,15 @@ from trajectory_platform.defs.resources import Platform
 from trajectory_platform.settings import Settings
 
 
-def build_definitions(settings: Settings, last_day: date | None = None) -> dg.Definitions:
+def build_definitions(
+    settings: Settings, last_day: date | None = None, loggers: Mapping[str, dg.LoggerDefinition] | None = None
+) -> dg.Definitions:
     """All assets, checks, jobs and sensors for one set of settings.
 
     Args:
         settings: where things are and what was chosen; ``first_day`` starts the partitions.
         last_day: last partition; None means yesterday in UTC, moving with the clock.
+        loggers: loggers of the runs in place of Dagster's console logger (the demo shows progress only).
     """
     partitions = subnet_days(settings.first_day, last_day)
     ingest_job = jobs.ingest_and_curate(partitions)
@@ -42,6 +46,7 @@ def build_definitions(settings: Settings, last_day: date | None = None) -> dg.De
             "platform": Platform(settings_json=settings.model_dump_json()),
             "pipes": dg.PipesSubprocessClient(),
         },
+        loggers=loggers,
         executor=dg.in_process_executor,
     )
 

@@ -22,6 +22,7 @@ from trajectory_platform.errors import FailPartition
 from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.text import shown
 
 FIRST_DAY = date(2026, 5, 2)  # the first era in which the validators' gate values are comparable
 TRACES_PER_DAY = {False: 640, True: 120}
@@ -40,7 +41,7 @@ def run_demo(out: Path, *, days: int, fast: bool, seed: int) -> None:
     _say(started, f"simulating {days} days of the arena into {settings.data_root}")
     simulate_days(Path(settings.data_root), days=days, fast=fast, seed=seed)
 
-    definitions = build_definitions(settings, last_day)
+    definitions = build_definitions(settings, last_day, loggers={"console": _progress_logger(started)})
     with _instance() as instance:
         _say(started, "assets: raw day -> messages -> verdicts -> axis-A corpus")
         _run(definitions, instance, "ingest_and_curate", FIRST_DAY, last_day)
@@ -130,5 +131,25 @@ def _instance() -> Any:
     return dg.DagsterInstance.ephemeral()
 
 
+def _progress_logger(started: float) -> dg.LoggerDefinition:
+    """Shows what the assets and the training process say, without Dagster's own events."""
+
+    class Progress(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if getattr(record, "dagster_meta", {}).get("dagster_event") is None:
+                words = getattr(record, "dagster_meta", {})
+                step = words.get("step_key") or ""
+                text = words.get("orig_message") or record.getMessage()
+                _say(started, f"  {step:<36} {shown(text, 150)}")
+
+    @dg.logger(description="one line per message of an asset")
+    def console(_context: dg.InitLoggerContext) -> logging.Logger:
+        made = logging.Logger("trajectory_platform.demo", level=logging.INFO)
+        made.addHandler(Progress())
+        return made
+
+    return console
+
+
 def _say(started: float, text: str) -> None:
-    typer.echo(f"[{time.monotonic() - started:5.0f} s] {text}")
+    typer.echo(f"[{time.monotonic() - started:4.0f} s] {text}")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from datetime import date
 from pathlib import Path
@@ -18,6 +21,9 @@ from trajectory_platform.errors import Abort
 from trajectory_platform.identity import utc_day
 from trajectory_platform.sandbox.tools import call_tool
 from trajectory_platform_tests.arena.conftest import Simulated, read_rows
+
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def digests(root: Path) -> dict[str, str]:
@@ -327,3 +333,14 @@ def test_problem_clusters_hold_what_shares_a_product(simulated: Simulated) -> No
     assert any(days[row["variant_of"]["problem_id"]] < row["day"] for row in variants)
     race = {row["problem_id"] for row in clusters if not row["in_suite_file"]}
     assert race and {row["phase"] for row in simulated.truth if row["problem_id"] in race} == {"RACE"}
+
+
+def test_nothing_depends_on_the_hash_seed_of_the_process(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from trajectory_platform.arena.simulate import simulate; "
+        "simulate(Path(sys.argv[1]), days=1, traces_per_day=60, seed=4)"
+    )
+    for name, hash_seed in (("one", "1"), ("two", "2")):
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        subprocess.run([sys.executable, "-c", script, str(tmp_path / name)], check=True, env=environment, cwd=ROOT)
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")

@@ -152,3 +152,10 @@ def test_no_repeated_key_escapes(members: dict[str, int], data: Any) -> None:
     ]
     text = data.draw(st.sampled_from(["{%s}", '[{"z":"\\":"},{%s}]'])) % ",".join(spelt)
     assert refused(text.encode()) == "duplicate_key"
+
+
+def test_a_json_line_is_one_line_for_every_reader() -> None:
+    text = "a\x85b\u2028c\u2029d\ne"
+    line = jsontext.dumps_line({"t": text})
+    assert line.splitlines() == [line]
+    assert jsontext.parse(line.encode()).value == {"t": text}
