@@ -22,7 +22,6 @@ from trajectory_platform.identity import utc_day
 from trajectory_platform.sandbox.tools import call_tool
 from trajectory_platform_tests.arena.conftest import Simulated, read_rows
 
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -102,7 +101,9 @@ def test_reported_scores_are_the_true_ones_except_where_labelled(simulated: Simu
     differing = [row for row in scored if row["success"] != (row["reported_score"] == 1.0)]
     assert differing and all("score_flipped" in row["flags"] for row in differing)
     for row in simulated.truth:
-        if row["outcome"] == "no_trace" or (row["outcome"] == "unscorable" and row["axis_reason"] != "unreadable"):
+        if row["run_status"] == "FAILED":  # the judge failed after scoring: the score is there, the trace is not
+            assert row["outcome"] == "no_trace" and row["artifact"] is None and row["reasoning_score"] is None
+        elif row["outcome"] == "no_trace" or (row["outcome"] == "unscorable" and row["axis_reason"] != "unreadable"):
             assert row["reported_score"] == 0.0 and row["reasoning_score"] is None
 
 
