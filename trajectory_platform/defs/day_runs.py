@@ -16,6 +16,8 @@ import dagster as dg
 
 from trajectory_platform.defs.resources import Platform
 from trajectory_platform.errors import PlatformError
+from trajectory_platform.reports.figures import funnel_markdown
+from trajectory_platform.stages.closing import funnel_steps
 from trajectory_platform.stages.context import StageContext, StageResult
 
 MAX_METADATA_BYTES = 10_000  # an event row with more slows the web server down (cases F14)
@@ -74,9 +76,9 @@ def event_metadata(result: StageResult, table: str) -> dict[str, Any]:
         "skipped (already current)": result.skipped,
         "complete": manifest.complete,
     }
-    picture = result.details.get("funnel_svg")
-    if picture:
-        metadata["funnel"] = dg.MetadataValue.md(picture)
+    if "by_stage" in result.summary:  # a curated day
+        title = f"{result.day}: from raw pairs to training rows"
+        metadata["funnel"] = dg.MetadataValue.md(funnel_markdown(title, funnel_steps(result.summary)))
     for name, value in result.summary.items():
         metadata[name] = dg.MetadataValue.json(value) if isinstance(value, dict | list) else value
     return capped(metadata)

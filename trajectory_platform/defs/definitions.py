@@ -30,7 +30,7 @@ def build_definitions(
         loggers: loggers of the runs in place of Dagster's console logger (the demo shows progress only).
     """
     partitions = subnet_days(settings.first_day, last_day)
-    ingest_job = jobs.ingest_and_curate(partitions)
+    ingest_job = jobs.ingest_and_curate()
     return dg.Definitions(
         assets=[
             corpus.product_catalogue,
@@ -40,7 +40,7 @@ def build_definitions(
             training.process_asset("sft_eval", partitions, settings.window_days),
         ],
         asset_checks=checks.build_checks(partitions),
-        jobs=[ingest_job, jobs.train_as_of(partitions)],
+        jobs=[ingest_job, jobs.train_as_of()],
         sensors=[sensors.resume_good_days(ingest_job)],
         resources={
             "platform": Platform(settings_json=settings.model_dump_json()),

@@ -82,6 +82,7 @@ def simulate_days(root: Path, *, days: int, fast: bool, seed: int) -> None:
             traces_per_day=per_day,
             seed=seed,
             first_day=FIRST_DAY,
+            problems_per_day=per_day // 2,  # many problems, few traces each: intervals rest on dev clusters
             overwrite=True,
             progress=advance,
         )

@@ -9,8 +9,7 @@ import dagster as dg
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-INGEST_ASSETS = (
-    "product_catalogue",
+DAILY_ASSETS = (
     "raw_traces",
     "problem_suites",
     "trajectories",
@@ -18,25 +17,22 @@ INGEST_ASSETS = (
     "axis_a_corpus",
     "rejected_traces",
 )
-DAILY_INGEST_ASSETS = INGEST_ASSETS[1:]
 TRAIN_ASSETS = ("leak_clusters", "leak_guarded_splits", "sft_checkpoint", "sft_eval", "checkpoint_lineage")
 
 
-def ingest_and_curate(partitions: dg.DailyPartitionsDefinition) -> UnresolvedAssetJobDefinition:
+def ingest_and_curate() -> UnresolvedAssetJobDefinition:
     """Raw day to axis-A corpus; several days per run in a backfill."""
     return dg.define_asset_job(
         "ingest_and_curate",
-        selection=list(DAILY_INGEST_ASSETS),
-        partitions_def=partitions,
+        selection=list(DAILY_ASSETS),
         description="One subnet day: raw artifacts -> canonical messages -> verdicts -> axis-A corpus.",
     )
 
 
-def train_as_of(partitions: dg.DailyPartitionsDefinition) -> UnresolvedAssetJobDefinition:
+def train_as_of() -> UnresolvedAssetJobDefinition:
     """Clusters, splits, checkpoint, evaluation and lineage as of one day."""
     return dg.define_asset_job(
         "train_as_of",
         selection=list(TRAIN_ASSETS),
-        partitions_def=partitions,
         description="As of one day: leak clusters -> guarded splits -> checkpoint -> scores -> lineage.",
     )

@@ -101,6 +101,11 @@ def test_checks_re_read_and_hold(five_days: Path, tmp_path: Path) -> None:
         run = _run(definitions, instance, FIRST.isoformat(), LAST.isoformat())
         assert run.success
         passed = {e.check_name: e.passed for e in run.get_asset_check_evaluations()}
+        events = [event for event in run.get_asset_materialization_events() if event.partition == BAD]
+        corpus = next(e for e in events if e.asset_key == dg.AssetKey("axis_a_corpus"))
+        shown = corpus.materialization.metadata
+        assert shown["funnel"].value.startswith("![") and "data:image/svg+xml" in shown["funnel"].value
+        assert shown["content_digest"].value and shown["table_version"].value >= 0
         assert passed == {"conservation": True, "accepted_rows_are_trainable": True, "content_digest": True}
 
 
