@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+import warnings
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ def run_demo(out: Path, *, days: int, fast: bool, seed: int) -> None:
         FailPartition: naming the job and the days that failed.
     """
     started = time.monotonic()
+    for noise in (dg.PreviewWarning, dg.BetaWarning):  # features this project pins and tests
+        warnings.filterwarnings("ignore", category=noise)
     settings = demo_settings(out, fast=fast, seed=seed)
     last_day = FIRST_DAY + timedelta(days=days - 1)
     _say(started, f"simulating {days} days of the arena into {settings.data_root}")
@@ -114,6 +117,7 @@ def _run(definitions: dg.Definitions, instance: dg.DagsterInstance, job: str, fi
     result = definitions.resolve_job_def(job).execute_in_process(
         instance=instance,
         tags={RANGE_START: first.isoformat(), RANGE_END: last.isoformat()},
+        run_config={"loggers": {"console": {}}},  # named, or Dagster adds its own console logger
         raise_on_error=False,
     )
     failures = [event.message for event in result.all_events if event.is_step_failure]

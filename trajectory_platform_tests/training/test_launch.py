@@ -256,3 +256,33 @@ def test_left_overs_of_a_dead_run_are_swept_and_those_of_a_live_one_are_not(tmp_
     left_over.mkdir()
     assert sweep_scratch(tmp_path) == [left_over.name]
     assert mine.is_dir()
+
+
+@pytest.mark.slow
+def test_a_short_training_beats_the_majority_tool_and_the_untrained_model(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    from trajectory_platform.evaluation.actions import DevTrace, build_prompts, score_actions
+    from trajectory_platform.evaluation.metrics import action_metrics
+    from trajectory_platform.training.datasets import rows_of
+    from trajectory_platform.training.model import build_model
+    from trajectory_platform.training.recipe import load_recipe
+    from trajectory_platform.training.sft import train_sft
+
+    smoke = load_recipe("smoke").resolved(0)
+    recipe = smoke.model_copy(update={"token_budget": 120_000, "threads": 1})
+    rows, dropped = rows_of(pa.Table.from_pylist([shopping.record(number) for number in range(100)]))
+    trained = train_sft(rows, dropped, recipe, scratch=tmp_path, report=print)
+    untrained = build_model(recipe.model, trained.tokenizer, max_length=recipe.context.max_length, seed=0)
+    dev = [
+        DevTrace.from_record({**shopping.record(number), "cluster_id": f"c{number}", "category": "product"})
+        for number in range(500, 525)
+    ]
+    plan = recipe.evaluation.model_copy(update={"max_turns": 60})
+    prompts = build_prompts(dev, trained.tokenizer, recipe.context, plan).prompts
+    shares = []
+    for model in (trained.model.eval(), untrained.eval()):
+        scores = score_actions(model, trained.tokenizer, prompts, policy=recipe.context, plan=plan)
+        shares.append(action_metrics(scores, plan)["categories"][0])
+    assert shares[1]["tool"]["share"] < 0.05
+    assert shares[0]["tool"]["wilson"][0] > shares[0]["majority_share"] + 0.1
