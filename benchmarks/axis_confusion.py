@@ -106,6 +106,9 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="mutate every n-th clean trace")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
+    if not arguments.days.is_dir():
+        print(f"skipped: no labelled days at {arguments.days}")
+        return
     traces = load(arguments.days)
     labelled_days(arguments.days, traces)
     mutations(traces, arguments.every, arguments.seed)

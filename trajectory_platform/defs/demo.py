@@ -27,7 +27,7 @@ from trajectory_platform.stages.text import shown
 
 FIRST_DAY = date(2026, 5, 2)  # the first era in which the validators' gate values are comparable
 TRACES_PER_DAY = {False: 640, True: 120}
-RECIPE = {False: "smoke", True: "smoke"}
+RECIPE = {False: "smoke", True: "fast"}
 
 
 def run_demo(out: Path, *, days: int, fast: bool, seed: int) -> None:

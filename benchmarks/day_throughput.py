@@ -1,6 +1,6 @@
 """One simulated day through the daily stages: traces per second, peak memory, and the ratio to merely parsing.
 
-    python benchmarks/bench_day.py [--traces 20000] [--days-dir DIR]
+    python benchmarks/day_throughput.py [--traces 20000] [--days-dir DIR]
 
 Claims: a day of 20,000 traces goes from raw artifacts to the axis-A corpus in minutes on one core, with memory
 bounded by batches and per-trace features rather than by the texts of the day. The yardstick is measured in the same
@@ -49,25 +49,29 @@ def measure(days: Path, lake: Path) -> None:
     """Run the yardstick and every stage, print the table."""
     yardstick = child(["--stage", "yardstick", "--days-dir", str(days), "--lake", str(lake)])
     traces = yardstick["rows"]
-    print(f"{traces} artifacts, {yardstick['stored'] / 2**20:.1f} MiB stored, {yardstick['inflated'] / 2**20:.1f} MiB inflated")
+    print(
+        f"{traces} artifacts, {yardstick['stored'] / 2**20:.1f} MiB stored, {yardstick['inflated'] / 2**20:.1f} MiB inflated"
+    )
     print(f"{'stage':<28}{'CPU s':>8}{'traces/s':>10}{'ratio':>8}{'peak MiB':>10}")
     total = 0.0
     for stage in ("yardstick", *STAGES):
-        found = yardstick if stage == "yardstick" else child(
-            ["--stage", stage, "--days-dir", str(days), "--lake", str(lake)]
+        found = (
+            yardstick
+            if stage == "yardstick"
+            else child(["--stage", stage, "--days-dir", str(days), "--lake", str(lake)])
         )
         name = "gunzip + orjson.loads" if stage == "yardstick" else stage
         total += 0.0 if stage == "yardstick" else found["cpu_s"]
         ratio = found["cpu_s"] / yardstick["cpu_s"]
-        print(f"{name:<28}{found['cpu_s']:>8.1f}{traces / found['cpu_s']:>10.0f}{ratio:>8.1f}{found['peak_mib']:>10.0f}")
+        print(
+            f"{name:<28}{found['cpu_s']:>8.1f}{traces / found['cpu_s']:>10.0f}{ratio:>8.1f}{found['peak_mib']:>10.0f}"
+        )
     print(f"{'all stages':<28}{total:>8.1f}{traces / total:>10.0f}{total / yardstick['cpu_s']:>8.1f}")
 
 
 def child(arguments: list[str]) -> dict[str, float]:
     """Run one part in a process of its own and read its one line of JSON."""
-    done = subprocess.run(
-        [sys.executable, __file__, *arguments], stdout=subprocess.PIPE, check=True, text=True
-    )
+    done = subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, check=True, text=True)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
