@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -155,8 +155,8 @@ def normalise(day_dir: DayDir, out: OutFile, as_json: JsonOption = False) -> Non
     """Canonical trajectories of one day folder as JSON lines, one row per (run, problem)."""
     from trajectory_platform.stages import folder
 
-    rows = folder.normalise_rows(folder.open_folder(_settings(), day_dir))
-    _write_rows(out, rows, as_json, count_by=("readable", "reason"))
+    listed = folder.open_folder(_settings(), day_dir)
+    _write_rows(out, folder.normalise_rows(listed), as_json, count_by=("readable", "reason"), faults=listed.faults)
 
 
 @app.command()
@@ -169,8 +169,9 @@ def score(
     """Outcome, format and length per (run, problem) of one day folder."""
     from trajectory_platform.stages import folder
 
-    rows = folder.score_rows(folder.open_folder(_settings(), day_dir), suite or [])
-    _write_rows(out, rows, as_json, count_by=("outcome", "reason"))
+    listed = folder.open_folder(_settings(), day_dir)
+    rows = folder.score_rows(listed, suite or [])
+    _write_rows(out, rows, as_json, count_by=("outcome", "reason"), faults=listed.faults)
 
 
 @app.command()
@@ -184,8 +185,9 @@ def judge(
     from trajectory_platform.stages import folder
 
     settings = _settings()
-    rows = folder.judge_rows(folder.open_folder(settings, day_dir), judge or settings.judge)
-    _write_rows(out, rows, as_json, count_by=("judge_kind", "score_regime"))
+    listed = folder.open_folder(settings, day_dir)
+    rows = folder.judge_rows(listed, judge or settings.judge)
+    _write_rows(out, rows, as_json, count_by=("judge_kind", "score_regime"), faults=listed.faults)
 
 
 @app.command()
@@ -199,13 +201,15 @@ def curate(
     from trajectory_platform.stages import folder
 
     settings = _settings()
-    result = folder.curate_folder(folder.open_folder(settings, day_dir), judge or settings.judge)
+    listed = folder.open_folder(settings, day_dir)
+    result = folder.curate_folder(listed, judge or settings.judge)
+    summary = {**result.summary, "faults": listed.faults}
     out.mkdir(parents=True, exist_ok=True)
     accepted = (folder.accepted_row(row) for batch in result.accepted for row in batch.to_pylist())
     _write_lines(out / "accepted.jsonl", accepted)
     _write_lines(out / "rejected.jsonl", (folder.rejected_row(row) for row in result.rejected.to_pylist()))
-    _write_lines(out / "summary.json", [result.summary])
-    _print_json(result.summary) if as_json else typer.echo(_counts_text(result.summary))
+    _write_lines(out / "summary.json", [summary])
+    _print_json(summary) if as_json else typer.echo(_counts_text(summary))
 
 
 @app.command()
@@ -297,12 +301,15 @@ def sql(
 @lake_app.command("vacuum")
 def lake_vacuum(
     dry_run: Annotated[bool, typer.Option("--dry-run/--delete", help="only say what would go")] = True,
+    checkpoints_only: Annotated[
+        bool, typer.Option("--checkpoints-only", help="keep old versions only where a checkpoint names them")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Remove files that no table version named by a manifest needs, and leftovers of killed publishes."""
     from trajectory_platform.lake.retention import vacuum
 
-    facts = vacuum(_lake(), dry_run=dry_run).__dict__
+    facts = vacuum(_lake(), dry_run=dry_run, partition_versions=not checkpoints_only).__dict__
     _print_json(facts) if as_json else typer.echo(_counts_text(facts))
 
 
@@ -353,19 +360,30 @@ def _print_json(value: Any) -> None:
 
 
 def _write_lines(path: Path, rows: Any) -> int:
+    """Write JSON lines; a file appears whole or not at all. A device or pipe is written to, never replaced."""
     from trajectory_platform import jsontext
 
+    if path.is_dir():
+        raise Abort(f"{path} is a folder: name a file to write")
+    special = path.exists() and not path.is_file()
+    temporary = path if special else path.with_name(f".{path.name}.part")
     count = 0
-    temporary = path.with_name(f".{path.name}.part")
-    with temporary.open("w", encoding="utf-8") as handle:
-        for row in rows:
-            handle.write(jsontext.dumps_line(row) + "\n")
-            count += 1
-    temporary.replace(path)
+    try:
+        with temporary.open("w", encoding="utf-8") as handle:
+            for row in rows:
+                handle.write(jsontext.dumps_line(row) + "\n")
+                count += 1
+        if not special:
+            temporary.replace(path)
+    finally:
+        if not special:
+            temporary.unlink(missing_ok=True)
     return count
 
 
-def _write_rows(out: Path, rows: Any, as_json: bool, count_by: tuple[str, ...]) -> None:
+def _write_rows(
+    out: Path, rows: Any, as_json: bool, count_by: tuple[str, ...], faults: dict[str, int] | None = None
+) -> None:
     counts: dict[str, dict[str, int]] = {name: {} for name in count_by}
 
     def counted() -> Any:
@@ -378,6 +396,8 @@ def _write_rows(out: Path, rows: Any, as_json: bool, count_by: tuple[str, ...]) 
     out.parent.mkdir(parents=True, exist_ok=True)
     written = _write_lines(out, counted())
     facts = {"rows": written, "out": str(out), **{f"by_{name}": dict(sorted(c.items())) for name, c in counts.items()}}
+    if faults is not None:
+        facts["faults"] = faults
     _print_json(facts) if as_json else typer.echo(_counts_text(facts))
 
 
@@ -409,13 +429,20 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except Abort as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
+        _fail(str(error), 2)
     except PlatformError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
+        _fail(str(error), 1)
     except BrokenPipeError:
         sys.exit(1)
+    except OSError as error:
+        _fail(f"{error.filename or 'file system'}: {error.strerror or error}", 2)
+
+
+def _fail(words: str, code: int) -> NoReturn:
+    from trajectory_platform.stages.text import shown
+
+    typer.echo(f"error: {shown(words)}", err=True)  # one line, whatever the text in it tries
+    sys.exit(code)
 
 
 if __name__ == "__main__":

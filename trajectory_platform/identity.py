@@ -74,8 +74,8 @@ def parse_utc(value: object) -> datetime | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        seconds = value / 1000 if abs(value) >= 1e11 else value
         try:
+            seconds = value / 1000 if abs(value) >= 1e11 else value  # an int of any size may stand in a listing
             return datetime.fromtimestamp(seconds, tz=UTC)
         except (OverflowError, OSError, ValueError):
             return None

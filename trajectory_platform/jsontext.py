@@ -63,6 +63,7 @@ def dumps(value: Any) -> str:
 
     Raises:
         TypeError: for a value that JSON has no form for.
+        RejectRow: ``too_deep`` for nesting beyond the interpreter's limit (several hundred levels).
     """
     return _write(value, sort=False)
 
@@ -76,7 +77,7 @@ def canonical(value: Any) -> str:
     """Compact JSON text with sorted keys: equal values give equal text, 1, 1.5 and "1" stay what they are.
 
     Raises:
-        TypeError: for a value that JSON has no form for.
+        TypeError, RejectRow: as ``dumps``.
     """
     return _write(value, sort=True)
 
@@ -85,8 +86,11 @@ def _write(value: Any, *, sort: bool) -> str:
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS if sort else None).decode()
     except TypeError:  # integers beyond 64 bits, lone surrogates, more than 254 levels
-        repaired = _repair(value, {})
-        return json.dumps(repaired, sort_keys=sort, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        try:
+            repaired = _repair(value, {})
+            return json.dumps(repaired, sort_keys=sort, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        except RecursionError as error:
+            raise RejectRow("too_deep", "nested beyond the interpreter's limit") from error
 
 
 def _structure(data: bytes) -> bytes:

@@ -7,11 +7,12 @@ depends on it.
 
 from __future__ import annotations
 
+import os
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -78,6 +79,12 @@ class Settings(BaseSettings):
     seed: int = 0
     recipe: str = Field("smoke", description="name of a shipped recipe or path of a YAML file")
 
+    @field_validator("data_root", "lake_uri", "checkpoint_root")
+    @classmethod
+    def _home(cls, value: str) -> str:
+        """``~`` as the shell would write it: a variable in a file or a Dagster environment is not expanded there."""
+        return os.path.expanduser(value)
+
     @model_validator(mode="after")
     def _pools_add_up(self) -> Settings:
         if self.pool_train + self.pool_dev + self.pool_sealed != 100:
@@ -114,6 +121,6 @@ STAGE_SETTINGS: dict[str, tuple[str, ...]] = {
     ),
     "leak_guarded_splits": ("window_days",),
     "sft_checkpoint": ("seed",),
-    "sft_eval": ("seed",),
+    "sft_eval": (),  # the evaluation plan has its own seed, and the checkpoint is an input
     "checkpoint_lineage": (),
 }

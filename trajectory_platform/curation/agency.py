@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import orjson
-
+from trajectory_platform import jsontext
 from trajectory_platform.curation.emissions import (
     COMPOSITE_CHILD,
     HARNESS_MADE,
@@ -25,10 +24,12 @@ from trajectory_platform.curation.emissions import (
     Matching,
     match,
 )
+from trajectory_platform.errors import RejectRow
 from trajectory_platform.traces.arguments import CATALOGUE_TOOLS, normalise_arguments
 from trajectory_platform.traces.consistency import DURATIONS
 
 AGENCY_VERSION = "1"
+_DEPTH = 1_000  # of arguments; deeper ones compare with nothing
 THEATRE_SHARE = 0.5  # echoed emissions above which a trace is suspected of theatre
 
 Label = Literal["A", "B", "mixed", "unknown"]
@@ -187,8 +188,8 @@ def _turn_calls(message: Mapping[str, Any]) -> list[_Key]:
         arguments = function.get("arguments")
         if isinstance(arguments, str):
             try:
-                arguments = orjson.loads(arguments)
-            except orjson.JSONDecodeError:
+                arguments = jsontext.parse(arguments.encode(), max_depth=_DEPTH).value  # ids of any length stay exact
+            except RejectRow:
                 arguments = None
         name = str(function.get("name", ""))
         keys.append((name, normalise_arguments(name, arguments) if isinstance(arguments, Mapping) else ""))

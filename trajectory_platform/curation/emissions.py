@@ -23,6 +23,7 @@ UNMATCHED = "unmatched"
 CLOCK_SLACK_MS = 100.0  # wall clock against monotonic duration
 
 _Key = tuple[str, str]
+_Search = tuple[str, str, str]  # words, price, service
 
 
 class Emission(NamedTuple):
@@ -86,7 +87,7 @@ class _Walk:
         self._replies = 0
         self._latest_hidden = False
         self._children: set[_Key] = set()  # one-time children: the view behind a product check
-        self._fan_outs: list[_FanOut] = []
+        self._fan_outs: set[_Search] = set()  # searches that a composite call of the latest reply may send
         self._retries: set[str] = set()
 
     @property
@@ -101,7 +102,7 @@ class _Walk:
         self._latest_hidden = is_hidden(event)
         self._latest_cut = self._latest_hidden and bool(event["cut"])
         self.lost = self.lost or (self._latest_hidden and not self._latest_cut)
-        self._children, self._fan_outs, self._retries = set(), [], set()
+        self._children, self._fan_outs, self._retries = set(), set(), set()
         echoed = event.get("echoed") or ()
         for order, call in enumerate(event["calls"]):
             key = (call["name"], call["arguments"])
@@ -112,7 +113,7 @@ class _Walk:
             if call["name"] == "check_product_match":
                 self._children.add(_viewed_by_check(call["arguments"]))
             elif call["name"] == "find_products_in_same_shop":
-                self._fan_outs.append(_FanOut(call["arguments"]))
+                self._fan_outs |= _fan_out(call["arguments"])
 
     def dispatch(self, event: Mapping[str, Any]) -> None:
         key = (event["tool"], event["arguments"] or "")
@@ -135,7 +136,7 @@ class _Walk:
             if key[0] == "find_product":
                 if key[1] in self._retries:
                     return RETRY_CHILD
-                if any(fan_out.made(key[1]) for fan_out in self._fan_outs):
+                if self._fan_outs and _search_of(key[1]) in self._fan_outs:
                     return COMPOSITE_CHILD
         if self._latest_hidden:
             # the stamp comes from the proxy: it hands out nonces for calls it saw in a reply (domain 1.8)
@@ -172,35 +173,26 @@ def _retries_of(fields: Mapping[str, str]) -> set[str]:
     return forms - {normalise_arguments("find_product", fields)}
 
 
-class _FanOut:
+def _fan_out(arguments: str) -> set[_Search]:
     """The searches behind one ``find_products_in_same_shop``: its queries, whole or shortened, in any shop."""
+    try:
+        queries = json.loads(json.loads(arguments).get("product_queries", "[]"))
+    except (ValueError, AttributeError):
+        queries = []
+    searches: set[_Search] = set()
+    for spec in queries if isinstance(queries, list) else ():
+        if isinstance(spec, Mapping):
+            form = json.loads(normalise_arguments("find_product", spec))
+            query = form.get("q", "")
+            for words in {query, _short(query, 2), _short(query, 1)}:
+                for service in {"", form.get("service", "")}:  # only the first search carries the service filter
+                    searches.add((words, form.get("price", ""), service))
+    return searches
 
-    def __init__(self, arguments: str) -> None:
-        self._specs: list[tuple[set[str], set[str], set[str]]] = []
-        try:
-            queries = json.loads(json.loads(arguments).get("product_queries", "[]"))
-        except (ValueError, AttributeError):
-            queries = []
-        for spec in queries if isinstance(queries, list) else ():
-            if isinstance(spec, Mapping):
-                form = json.loads(normalise_arguments("find_product", spec))
-                query = form.get("q", "")
-                self._specs.append(
-                    (
-                        {query, _short(query, 2), _short(query, 1)},
-                        {form.get("price", "")},
-                        {"", form.get("service", "")},  # only the first search carries the service filter
-                    )
-                )
 
-    def made(self, arguments: str) -> bool:
-        """Is this search (comparison form) one that the composite tool sends?"""
-        fields = json.loads(arguments)
-        if fields.keys() - {"q", "price", "service", "shop_id"}:
-            return False
-        return any(
-            fields.get("q", "") in queries
-            and fields.get("price", "") in prices
-            and fields.get("service", "") in services
-            for queries, prices, services in self._specs
-        )
+def _search_of(arguments: str) -> _Search | None:
+    """What a composite tool decides about a search (comparison form); None where it says more than such a tool can."""
+    fields = json.loads(arguments)
+    if fields.keys() - {"q", "price", "service", "shop_id"}:
+        return None
+    return (fields.get("q", ""), fields.get("price", ""), fields.get("service", ""))

@@ -6,17 +6,14 @@ report. A check covers every day of its run and lists the days that fail.
 
 # No `from __future__ import annotations` here: Dagster reads the context annotation of a body and refuses text.
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import dagster as dg
 
 from trajectory_platform.defs.day_runs import capped
 from trajectory_platform.defs.resources import Platform
 from trajectory_platform.stages import audits
-from trajectory_platform.stages.context import StageContext
-
-Audit = Callable[[StageContext, str], dict[str, Any]]
+from trajectory_platform.stages.audits import Audit
 
 # check name -> (asset, audit, description)
 CHECKS: dict[str, tuple[str, Audit, str]] = {
@@ -35,10 +32,22 @@ CHECKS: dict[str, tuple[str, Audit, str]] = {
         audits.content_digest("trajectories"),
         "the published rows still have the digest of their manifest",
     ),
+    "corpus_digest": (
+        "axis_a_corpus",
+        audits.content_digest(
+            "day_summaries", "raw_traces", "judged_traces", "verdicts", "axis_a_corpus", "rejected_traces"
+        ),
+        "the corpus, its rejections and what they were decided from still have the digests of their manifests",
+    ),
     "pools_disjoint": (
         "leak_guarded_splits",
         audits.pools_disjoint,
-        "no cluster, problem or text stands in two pools",
+        "no cluster, problem or text stands in two pools, and every pool is the one its cluster drew",
+    ),
+    "splits_digest": (
+        "leak_guarded_splits",
+        audits.content_digest("leak_clusters", "leak_edges", "leak_guarded_splits", "split_exclusions"),
+        "clusters and splits still have the digests of their manifests",
     ),
     "checkpoint_intact": (
         "sft_checkpoint",
@@ -58,7 +67,7 @@ def _check(name: str, partitions: dg.DailyPartitionsDefinition) -> dg.AssetCheck
 
     @dg.asset_check(name=name, asset=asset, description=description, partitions_def=partitions)
     def run(context: dg.AssetCheckExecutionContext, platform: Platform) -> dg.AssetCheckResult:
-        found = {day: audit(platform.context, day) for day in context.partition_keys}
+        found = {day: audits.audited(audit, platform.context, day) for day in context.partition_keys}
         failed = [day for day, facts in found.items() if not facts["passed"]]
         return dg.AssetCheckResult(
             passed=not failed,

@@ -55,8 +55,8 @@ def materialise_days(
             for asset, table in outputs.items():
                 context.log_event(dg.AssetMaterialization(asset, partition=day, metadata=event_metadata(result, table)))
         raise dg.Failure(
-            f"{len(bad)} of {len(bad) + len(good)} days failed: {', '.join(sorted(bad))}",
-            metadata={day: dg.MetadataValue.text(reason[:_MAX_TEXT]) for day, reason in sorted(bad.items())},
+            f"{len(bad)} of {len(bad) + len(good)} days failed: {', '.join(sorted(bad))}"[:_MAX_TEXT],
+            metadata=capped({day: dg.MetadataValue.text(reason[:_MAX_TEXT]) for day, reason in sorted(bad.items())}),
             allow_retries=False,
         )
     for asset, table in outputs.items():

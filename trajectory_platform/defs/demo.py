@@ -147,7 +147,7 @@ def _progress_logger(started: float) -> dg.LoggerDefinition:
                 text = words.get("orig_message") or record.getMessage()
                 _say(started, f"  {step:<36} {shown(text, 150)}")
 
-    @dg.logger(description="one line per message of an asset")
+    @dg.logger(None, description="one line per message of an asset")
     def console(_context: dg.InitLoggerContext) -> logging.Logger:
         made = logging.Logger("trajectory_platform.demo", level=logging.INFO)
         made.addHandler(Progress())

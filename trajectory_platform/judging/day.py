@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from trajectory_platform import jsontext
 from trajectory_platform.errors import Abort, FailPartition
 from trajectory_platform.identity import safe_id
 from trajectory_platform.judging import dialogue, injection, outcome, reasoning, verdicts
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from trajectory_platform.sandbox.products import Catalogue
 
 JUDGES = ("rules", "validator")
+_STORED_DEPTH = 10_000  # what a reader let through was within its own limit
 VERSION = "/".join(
     (
         "judging-1",
@@ -152,7 +154,8 @@ def validator_success(raw: Mapping[str, Any]) -> bool | None:
 
     A problem that ended TIMED_OUT or SKIPPED was never scored: its stored 0.0 is no verdict (domain 8.7).
     """
-    if raw["problem_status"] not in (None, "SUCCESS", "FAILED"):
+    status = raw["problem_status"]
+    if status is not None and status.strip().upper() not in ("SUCCESS", "FAILED"):
         return None
     return {1.0: True, 0.0: False}.get(raw["validator_score"])
 
@@ -244,7 +247,8 @@ def _steps(row: Mapping[str, Any]) -> list[Any]:
     The reference lets a NaN pass as a timestamp, but not a null (domain 2.4). The reader counts the numbers it
     replaced; as many null timestamps as that count covers were numbers.
     """
-    steps = orjson.loads(row["source_steps"])
+    # exact: a number of hundreds of digits is legal JSON, and orjson refuses it
+    steps = jsontext.parse(row["source_steps"].encode(), max_depth=_STORED_DEPTH).value
     if not isinstance(steps, list):
         return []
     if "non_finite_number" in row["repairs"]:

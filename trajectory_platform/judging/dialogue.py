@@ -6,10 +6,14 @@ obs}}, extra_info: {...}}``; chat steps ``{role, content}`` occur too. Nothing h
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import orjson
+
+from trajectory_platform import jsontext
+from trajectory_platform.errors import RejectRow
 
 RECOMMEND, TERMINATE, VIEW, MATCH = (
     "recommend_product",
@@ -19,6 +23,8 @@ RECOMMEND, TERMINATE, VIEW, MATCH = (
 )
 # Their result only repeats what the agent said: an id that occurs nowhere else has not been seen.
 _ECHOING_TOOLS = frozenset({RECOMMEND, TERMINATE, "calculate_voucher"})
+_MAX_DEPTH = 20  # of a result that is searched for ids
+_WORD = re.compile(r"[^\W_]+")
 _VIEWING_TOOLS = frozenset({VIEW, MATCH})
 
 
@@ -32,15 +38,23 @@ class Call(NamedTuple):
 
 
 class SeenIds(NamedTuple):
-    """Ids that tool results of the trace show: anywhere (``listed``), on a detail page (``viewed``), texts unparsed."""
+    """Ids that tool results of the trace show: anywhere (``listed``), on a detail page (``viewed``), texts unparsed.
+
+    ``words`` are the words of the texts, so that thousands of ids do not mean thousands of walks through them.
+    """
 
     listed: set[str]
     viewed: set[str]
     texts: list[str]
+    words: set[str]
 
     def shows(self, product_id: str) -> bool:
         """Whether any result of the trace contains the id, as a field or as a word of a text result."""
-        return product_id in self.listed or any(_has_word(text, product_id) for text in self.texts)
+        if product_id in self.listed:
+            return True
+        if not self.words.issuperset(_WORD.findall(product_id)):
+            return False
+        return product_id.isalnum() or any(_has_word(text, product_id) for text in self.texts)
 
 
 def message_of(step: Any) -> Any:
@@ -120,7 +134,7 @@ def read_calls(steps: list[Any]) -> list[Call]:
 
 def seen_ids(calls: list[Call], steps: list[Any]) -> SeenIds:
     """Which ids the results of a trace show; the agent's own confirmation texts do not count."""
-    seen = SeenIds(set(), set(), [])
+    seen = SeenIds(set(), set(), [], set())
     for call in calls:
         if call.name in _ECHOING_TOOLS or call.result is None:
             continue
@@ -136,6 +150,8 @@ def seen_ids(calls: list[Call], steps: list[Any]) -> SeenIds:
     for step in steps:
         if isinstance(step, dict) and step.get("role") == "tool" and isinstance(step.get("content"), str):
             seen.texts.append(step["content"])
+    for text in seen.texts:
+        seen.words.update(_WORD.findall(text))
     return seen
 
 
@@ -161,11 +177,19 @@ def loose_messages(steps: list[Any]) -> list[dict[str, Any]]:
             role = "tool" if step.get("role") == "tool" else "assistant"
             found.append({"role": role, "content": step["content"]})
     for call in read_calls(steps):
-        function = {"name": call.name, "arguments": orjson.dumps(call.parameters).decode()}
-        result = call.result if isinstance(call.result, str) else orjson.dumps(call.result).decode()
+        function = {"name": call.name, "arguments": _scanned(call.parameters)}
+        result = call.result if isinstance(call.result, str) else _scanned(call.result)
         found.append({"role": "assistant", "content": "", "tool_calls": [{"function": function}]})
         found.append({"role": "tool", "content": result})
     return found
+
+
+def _scanned(value: Any) -> str:
+    """JSON text of a value to look for signs in; nothing where it is nested beyond every limit."""
+    try:
+        return jsontext.dumps(value)
+    except RejectRow:
+        return ""
 
 
 def queries(steps: list[Any]) -> list[str]:
@@ -227,7 +251,7 @@ def _json_or_none(value: Any) -> Any:
 
 def _add_product_ids(value: Any, found: set[str], depth: int = 0) -> None:
     """Ids of the rows in a result, however they are nested; what is inside a row belongs to that row."""
-    if isinstance(value, list):
+    if isinstance(value, list) and depth < _MAX_DEPTH:
         for inner in value:
             if isinstance(inner, dict | list):
                 _add_product_ids(inner, found, depth + 1)
@@ -237,7 +261,7 @@ def _add_product_ids(value: Any, found: set[str], depth: int = 0) -> None:
             found.add(product_id.strip())
         elif isinstance(product_id, int) and not isinstance(product_id, bool):
             found.add(str(product_id))
-        elif depth < 20:
+        elif depth < _MAX_DEPTH:
             for inner in value.values():
                 if isinstance(inner, dict | list):
                     _add_product_ids(inner, found, depth + 1)

@@ -81,6 +81,18 @@ def number(value: Any, what: str) -> float:
     return value
 
 
+def _listed(value: Any, what: str) -> list[Any]:
+    """A JSON list. Text raises TypeError: taken letter by letter it would be a verdict about nothing."""
+    if not isinstance(value, list):
+        raise TypeError(f"{what} is no list")
+    return value
+
+
+def _values(values: Any) -> list[Any]:
+    """Attribute values of a document: nothing for null, a single value as a list (domain 6: 22)."""
+    return [] if values is None else values if isinstance(values, list) else [values]
+
+
 def _titles(product: Mapping[str, Any], reward: Mapping[str, Any], regime: TitleRegime) -> tuple[int, int]:
     titles = reward.get("title") or []
     if isinstance(titles, str):
@@ -104,8 +116,8 @@ def _prices(product: Mapping[str, Any], reward: Mapping[str, Any]) -> tuple[int,
 
 
 def _services(product: Mapping[str, Any], reward: Mapping[str, Any]) -> tuple[int, int]:
-    wanted = reward.get("service") or []
-    offered = product["service"] if wanted else ()
+    wanted = _listed(reward.get("service") or [], "service")
+    offered = _listed(product["service"], "service") if wanted else ()
     return sum(service in offered for service in wanted), len(wanted)
 
 
@@ -113,16 +125,19 @@ def _options(product: Mapping[str, Any], reward: Mapping[str, Any]) -> tuple[int
     """The best SKU (or none) together with the attributes, exact (key, value) equality (version 1 of the rule)."""
     wanted = [pair for option in reward.get("sku_options") or [] for pair in option.items()]
     wanted += [
-        (key, value) for entry in reward.get("attributes") or [] for key, values in entry.items() for value in values
+        (key, value)
+        for entry in reward.get("attributes") or []
+        for key, values in entry.items()
+        for value in _listed(values, "attribute values")
     ]
     if not wanted:
         return 0, 0
     attributes = product.get("attributes")
     fixed = (
-        {(key, value) for key, values in attributes.items() for value in values}
+        {(key, value) for key, values in attributes.items() for value in _values(values)}
         if isinstance(attributes, Mapping)
         else set()
     )
     skus = product.get("sku_options")
-    options = [set(option.items()) for option in skus.values()] if isinstance(skus, Mapping) else []
+    options = [set(option.items()) for option in skus.values() if option] if isinstance(skus, Mapping) else []
     return max(sum(pair in fixed or pair in sku for pair in wanted) for sku in [set(), *options]), len(wanted)

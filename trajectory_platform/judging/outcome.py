@@ -83,6 +83,7 @@ def score(
     ids = dialogue.strict_ids(steps)
     seen = dialogue.seen_ids(calls, steps)
     hallucinated = [name for name in ids if not seen.shows(name)]
+    unseen = frozenset(hallucinated)  # a list of thousands of ids must not be searched once per id
     lenient = dialogue.lenient_ids(calls)
     values: dict[str, float] = {}
     reason = detail = None
@@ -97,7 +98,7 @@ def score(
         values, success, reason, detail = {}, False, f"scorer_raised:{fault.kind}", fault.detail
     except _Undecided as undecided:
         reason, detail = undecided.reason, undecided.detail
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
+    except (TypeError, KeyError, AttributeError, ValueError, ArithmeticError) as error:
         # The reference raises on these values too (domain 2.5); its exception is part of the reason.
         values, success, reason, detail = {}, False, f"scorer_raised:{type(error).__name__}", str(error)
     return OutcomeScore(
@@ -109,7 +110,7 @@ def score(
         recommended_ids=ids,
         lenient_ids=lenient,
         hallucinated_ids=hallucinated,
-        unviewed_ids=[name for name in ids if name not in seen.viewed and name not in hallucinated],
+        unviewed_ids=[name for name in ids if name not in seen.viewed and name not in unseen],
         not_in_catalogue_ids=[] if catalogue is None else [name for name in ids if not catalogue.get(name)],
         discipline=dialogue.discipline(calls, lenient, len(steps)),
     )

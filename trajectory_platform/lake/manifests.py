@@ -165,6 +165,8 @@ def load(root: Path, where: Slot) -> Manifest | None:
         return None
     except ValueError as error:
         raise FailPartition(f"manifest {path} is damaged: {error}") from error
+    except OSError as error:
+        raise FailPartition(f"manifest {path} cannot be read: {error.strerror}") from error
     checksum = content.pop("checksum", None) if isinstance(content, dict) else None
     if checksum is None or checksum != digest_json(content):
         raise FailPartition(f"manifest {path} is damaged: its checksum does not fit")

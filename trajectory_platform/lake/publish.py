@@ -38,7 +38,11 @@ class Lake:
             raise Abort(
                 f"lake_uri must be a local folder, not {uri.partition('://')[0]}:// (raw days may lie in s3://)"
             )
-        self.root = Path(uri).absolute()
+        self.root = Path(uri).resolve()  # links and `..` once, before any library reads the path its own way
+        if "%" in str(self.root):
+            raise Abort(
+                f"lake_uri {self.root}: a folder with '%' in its name would be written elsewhere (Delta decodes it)"
+            )
 
     def publish(
         self,
@@ -105,11 +109,19 @@ class Lake:
         where = slot(table, day, part)
         return self._bound(where, self._snapshot(where.table))
 
-    def manifests(self, table: Table | str) -> list[Manifest]:
-        """All manifests of a table that describe its present rows, by slot. One reading of the log for all days."""
+    def manifests(self, table: Table | str, days: Iterable[str] | None = None) -> list[Manifest]:
+        """Manifests of a table that describe its present rows, by slot: of some days, or of all.
+
+        The log is read once for all days, however many there are.
+        """
         declared = table_of(table)
         snapshot = self._snapshot(declared)
-        found = (self._bound(where, snapshot) for where in manifests.slots(self.root, declared))
+        wanted = None if days is None else {manifests.checked_day(day) for day in days}
+        found = (
+            self._bound(where, snapshot)
+            for where in manifests.slots(self.root, declared)
+            if wanted is None or where.day in wanted
+        )
         return [manifest for manifest in found if manifest is not None]
 
     def is_current(self, table: Table | str, day: str, identity: str, part: Mapping[str, str] | None = None) -> bool:

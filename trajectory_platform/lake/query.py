@@ -5,7 +5,8 @@ or Python variables, and its settings are locked. Memory, threads and the number
 
 Rows of sealed problems are hidden unless a reason is given, and every read with a reason is written to
 ``{lake_uri}/_sealed_reads.jsonl`` before the query runs. A row is sealed when its ``problem_key``, ``problem_id``
-(also the one inside its ``trace_id``), edge key or own ``pool`` is sealed in the *newest* published ``leak_clusters``.
+(also the one inside its ``trace_id``), edge key or own ``pool`` is sealed in the *newest* published ``leak_clusters``,
+or when its dialogue or its survivor (``duplicate_of``) is that of a sealed trace: an agent may replay one elsewhere.
 Problems that are in no cluster yet (a day whose clusters were not built) count as not sealed: nothing is known of
 them that could seal them, except hold-outs, which the next ``leak_clusters`` applies.
 """
@@ -21,7 +22,14 @@ from trajectory_platform.errors import Abort, FailPartition
 from trajectory_platform.identity import safe_id, sha256_hex
 from trajectory_platform.lake.reading import damaged, dataset
 from trajectory_platform.lake.snapshots import File, first_line, open_snapshot
-from trajectory_platform.lake.tables import AXIS_A_CORPUS, JUDGED_TRACES, LEAK_CLUSTERS, LEAK_GUARDED_SPLITS, TABLES
+from trajectory_platform.lake.tables import (
+    AXIS_A_CORPUS,
+    JUDGED_TRACES,
+    LEAK_CLUSTERS,
+    LEAK_GUARDED_SPLITS,
+    TABLES,
+    TRAJECTORIES,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from trajectory_platform.lake.publish import Lake
 
 LEDGER = "_sealed_reads.jsonl"
+_NOT_PROBLEM = r"^[^:]*:|#\d+$"  # what a trace id holds besides its problem id
 
 
 def sql(
@@ -63,12 +72,14 @@ def sql(
     with duckdb.connect(":memory:", config=_config(memory_limit, threads)) as connection:
         statement = _one_select(connection, text)
         seal = None if sealed_reason is not None else sealed(lake)
+        of_traces = any("trace_id" in TABLES[name].columns for name in named)
+        traces = _sealed_traces(lake, seal) if seal is not None and of_traces else _NO_TRACES
         files: dict[str, list[File]] = {}
         for name in named:
             snapshot = open_snapshot(lake.root, TABLES[name])
             files[name] = list(snapshot.files) if snapshot else []
             rows = dataset(lake.root, TABLES[name], files[name])
-            hidden = None if seal is None else _hidden(lake, name, seal)
+            hidden = None if seal is None else _hidden(name, seal, traces)
             connection.register(name, rows if hidden is None else rows.filter(~hidden))
         for setting in ("enable_external_access = false", "lock_configuration = true"):
             connection.execute(f"SET {setting}")
@@ -147,7 +158,17 @@ def _bounded(reader: Any, max_rows: int) -> pa.Table:
     return pa.Table.from_batches(batches, schema=reader.schema)
 
 
-def _hidden(lake: Lake, table_name: str, seal: Seal) -> ds.Expression | None:
+class SealedTraces(NamedTuple):
+    """Traces to hide by id, and the content hashes of all sealed dialogues."""
+
+    ids: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+
+
+_NO_TRACES = SealedTraces()
+
+
+def _hidden(table_name: str, seal: Seal, traces: SealedTraces) -> ds.Expression | None:
     """The Arrow condition of sealed rows of a table, by the columns it has. It is part of the dataset DuckDB sees,
     so no query can reach around it."""
     import pyarrow as pa
@@ -161,11 +182,12 @@ def _hidden(lake: Lake, table_name: str, seal: Seal) -> ds.Expression | None:
         conditions.append(pc.field("problem_id").isin(ids))
     if "pool" in columns:
         conditions.append(pc.field("pool") == "sealed")
-    if "trace_id" in columns:
-        inner = pc.replace_substring_regex(pc.field("trace_id"), pattern=r"^[^:]*:|#\d+$", replacement="")
-        safe = pa.array(sorted({safe_id(problem_id) for problem_id in seal.problem_ids}), pa.string())
-        conditions.append(inner.isin(safe))
-        conditions.append(pc.field("trace_id").isin(_sealed_traces(lake, keys)))
+    if "content_hash" in columns:
+        conditions.append(pc.field("content_hash").isin(pa.array(traces.texts, pa.string())))
+    named = pa.array(traces.ids, pa.string())
+    for name in ("trace_id", "duplicate_of"):
+        if name in columns:
+            conditions += [_names_problem(name, seal), pc.field(name).isin(named)]
     hidden = None
     for condition in conditions:
         certain = pc.coalesce(condition, False)  # a null key hides nothing
@@ -173,16 +195,32 @@ def _hidden(lake: Lake, table_name: str, seal: Seal) -> ds.Expression | None:
     return hidden
 
 
-def _sealed_traces(lake: Lake, keys: pa.Array) -> pa.Array:
-    """Ids of traces whose problem is known only by key (race problems carry no suite id)."""
+def _sealed_traces(lake: Lake, seal: Seal) -> SealedTraces:
+    """Traces that must be named: of problems known by key only (race problems carry no suite id), and every trace that
+    repeats the text of a sealed one under another problem."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found: set[str] = set()
+    keys = pa.array(sorted(seal.keys), pa.string())
+    ids: set[str] = set()
     for table in (JUDGED_TRACES, AXIS_A_CORPUS, LEAK_GUARDED_SPLITS):
         rows = lake.read(table, columns=["trace_id"], filter=pc.field("problem_key").isin(keys))
-        found.update(rows.column("trace_id").to_pylist())
-    return pa.array(sorted(found), pa.string())
+        ids.update(rows.column("trace_id").to_pylist())
+    known = _names_problem("trace_id", seal) | pc.field("trace_id").isin(pa.array(sorted(ids), pa.string()))
+    sealed_rows = lake.read(TRAJECTORIES, columns=["content_hash"], filter=known)
+    texts = pc.unique(sealed_rows.column("content_hash").drop_null().combine_chunks())
+    copies = lake.read(TRAJECTORIES, columns=["trace_id"], filter=pc.field("content_hash").isin(texts))
+    ids.update(copies.column("trace_id").to_pylist())
+    return SealedTraces(tuple(sorted(ids)), tuple(texts.to_pylist()))
+
+
+def _names_problem(column: str, seal: Seal) -> ds.Expression:
+    """Does the problem id inside a trace id belong to a sealed problem?"""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    safe = pa.array(sorted({safe_id(problem_id) for problem_id in seal.problem_ids}), pa.string())
+    return pc.replace_substring_regex(pc.field(column), pattern=_NOT_PROBLEM, replacement="").isin(safe)
 
 
 def _record(lake: Lake, text: str, reason: str, at: datetime | None) -> None:
@@ -191,8 +229,8 @@ def _record(lake: Lake, text: str, reason: str, at: datetime | None) -> None:
     if at is None or at.tzinfo is None:
         raise Abort("reading sealed rows needs the time of the read (at=, with a zone)")
     entry = {"at": at.astimezone(UTC).isoformat(), "reason": reason, "query_sha256": sha256_hex(text.encode())}
-    lake.root.mkdir(parents=True, exist_ok=True)
     try:
+        lake.root.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(lake.root / LEDGER, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             os.write(descriptor, json.dumps(entry, sort_keys=True).encode("ascii") + b"\n")

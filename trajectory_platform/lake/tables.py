@@ -321,7 +321,7 @@ LEAK_EDGES = Table(
         "day": "text",
         "left_key": "text",
         "right_key": "text",
-        "kind": "text",  # product_id | query | problem_id | successful_recommendation
+        "kind": "text",  # product_id | query | problem_id | answer | successful_recommendation
         "value": "float",
         "evidence": "text",
     },
@@ -351,7 +351,7 @@ LEAK_GUARDED_SPLITS = Table(
 SPLIT_EXCLUSIONS = Table(
     "split_exclusions",
     {"trace_id": "text", "day": "text", "trace_day": "text", "reason": "text", "duplicate_of": "text?"},
-    key=("trace_id",),
+    key=("trace_id", "trace_day"),  # a pair that was judged again is in two days
     doc="accepted traces that the window's view removes (cross-day copies), as of a day",
 )
 

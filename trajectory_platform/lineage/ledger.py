@@ -92,3 +92,13 @@ def changed_inputs(lake: Lake, manifest: Mapping[str, Any]) -> list[dict[str, st
         if present != entry["content_digest"]:
             changed.append({"input": name, "recorded": str(entry["content_digest"]), "present": present})
     return changed
+
+
+def held_out_now(lake: Lake, traces: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Pool, other than train, of every trace whose problem has one in the newest published clusters."""
+    days = lake.days(tables.LEAK_CLUSTERS)
+    if not days:
+        return []
+    rows = lake.read(tables.LEAK_CLUSTERS, [days[-1]], columns=["problem_key", "pool"]).to_pylist()
+    held = {row["problem_key"]: row["pool"] for row in rows if row["pool"] != "train"}
+    return [held[trace["problem_key"]] for trace in traces if trace["problem_key"] in held]

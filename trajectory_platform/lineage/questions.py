@@ -23,7 +23,8 @@ def about_checkpoint(lake: Lake, checkpoint_id: str) -> dict[str, Any] | None:
 
     Counts of its training traces by day, miner, category, strategy and verdict source; input partitions with digests
     and versions; recipe, seeds, packages, parents; ``trace_list_holds`` (the list re-hashed equals the manifest's),
-    ``no_longer_in_corpus`` (trained traces the corpus lacks today) and ``changed_inputs``.
+    ``no_longer_in_corpus`` (trained traces the corpus lacks today), ``changed_inputs`` and ``held_out_since`` (trained
+    traces by the stricter pool that their problem has moved to since: clusters merged, a hold-out was added).
     """
     row = ledger.checkpoint_row(lake, checkpoint_id)
     if row is None:
@@ -58,6 +59,7 @@ def about_checkpoint(lake: Lake, checkpoint_id: str) -> dict[str, Any] | None:
         "no_longer_in_corpus": sorted(ids - set(corpus)),
         "inputs": manifest["inputs"],
         "changed_inputs": ledger.changed_inputs(lake, manifest),
+        "held_out_since": _counts(ledger.held_out_now(lake, traces)),
         "recipe": manifest["recipe"],
         "seeds": manifest["seeds"],
         "code_version": manifest["code_version"],
@@ -70,21 +72,19 @@ def about_checkpoint(lake: Lake, checkpoint_id: str) -> dict[str, Any] | None:
 def about_trace(lake: Lake, trace_id: str) -> dict[str, Any] | None:
     """Where a trace came from, what each stage decided and why, which checkpoints it fed; None when never seen.
 
-    ``steps`` is in the order of the flow: {stage, decision, reason, facts}.
+    ``steps`` is in the order of the flow: {stage, decision, reason, facts}. A trace that was judged again on a later
+    day goes through it once per day; what is said of the trace as a whole is said by the latest.
     """
     raw = ledger.rows_where(lake, tables.RAW_TRACES, "trace_id", [trace_id])
     if not raw:
         return None
-    day = raw[0]["day"]
-    steps = [_raw_step(raw[0])]
-    for table, describe in (
-        (tables.TRAJECTORIES, _trajectory_step),
-        (tables.JUDGED_TRACES, _judged_step),
-        (tables.VERDICTS, _verdict_step),
-        (tables.AXIS_A_CORPUS, _accepted_step),
-        (tables.REJECTED_TRACES, _rejected_step),
-    ):
-        steps += [describe(row) for row in ledger.rows_where(lake, table, "trace_id", [trace_id], [day])]
+    steps = []
+    for listed in raw:
+        steps.append(_raw_step(listed))
+        for table, describe in _DAY_STEPS:
+            rows = ledger.rows_where(lake, table, "trace_id", [trace_id], [listed["day"]])
+            steps += [describe(row) for row in rows]
+    last = raw[-1]
     for row in ledger.rows_where(lake, tables.LEAK_GUARDED_SPLITS, "trace_id", [trace_id]):
         facts = {"as_of": row["day"], "cluster": row["cluster_id"], "uses": row["uses"]}
         steps.append(_step("leak_guarded_splits", row["pool"], None, facts))
@@ -95,13 +95,7 @@ def about_trace(lake: Lake, trace_id: str) -> dict[str, Any] | None:
     scored = ledger.rows_where(lake, tables.ACTION_SCORES, "trace_id", [trace_id])
     return {
         "trace_id": trace_id,
-        "day": day,
-        "miner_hotkey": raw[0]["miner_hotkey"],
-        "agent_version_id": raw[0]["agent_version_id"],
-        "validator_hotkey": raw[0]["validator_hotkey"],
-        "problem_id": raw[0]["problem_id"],
-        "suite_id": raw[0]["suite_id"],
-        "policy_checkpoint_id": raw[0]["policy_checkpoint_id"],
+        **{name: last[name] for name in _OF_THE_PAIR},
         "steps": steps,
         "fed": [{key: row[key] for key in ("checkpoint_id", "day", "role", "weight")} for row in fed],
         "scored_in": _counts(row["checkpoint_id"] for row in scored),
@@ -132,6 +126,8 @@ def checkpoint_text(answer: Mapping[str, Any]) -> str:
         lines.append(f"  input {name}: content {digest}, table version {entry.get('table_version')}")
     for change in answer["changed_inputs"]:
         lines.append(f"  CHANGED since: {change['input']} is now {change['present'][:12]}")
+    for pool, count in answer["held_out_since"].items():
+        lines.append(f"  HELD OUT since: the problems of {count} trained traces are {pool} in the newest leak clusters")
     if answer["no_longer_in_corpus"]:
         lines.append(f"  no longer in the corpus: {_some(answer['no_longer_in_corpus'])}")
     return "\n".join(_plain(line) for line in lines)
@@ -225,6 +221,24 @@ def _rejected_step(row: Mapping[str, Any]) -> dict[str, Any]:
         "filter": row["filter_version"],
     }
     return _step("axis_a_corpus", "rejected", row["reason"], facts)
+
+
+_DAY_STEPS = (
+    (tables.TRAJECTORIES, _trajectory_step),
+    (tables.JUDGED_TRACES, _judged_step),
+    (tables.VERDICTS, _verdict_step),
+    (tables.AXIS_A_CORPUS, _accepted_step),
+    (tables.REJECTED_TRACES, _rejected_step),
+)
+_OF_THE_PAIR = (
+    "day",
+    "miner_hotkey",
+    "agent_version_id",
+    "validator_hotkey",
+    "problem_id",
+    "suite_id",
+    "policy_checkpoint_id",
+)
 
 
 def _counts(values: Iterable[Any]) -> dict[str, int]:

@@ -232,10 +232,11 @@ def problem_rows(raw: DayRecords, neighbours: Sequence[DayRecords] = ()) -> pa.T
         neighbours: the folders beside it; their problems are added where a pair was *judged* on ``raw.day``.
 
     A problem is keyed by (suite_id, problem_id). One id twice in a suite with other content is never merged: the
-    further one gets ``#n`` after its id, so that its reward still takes part in the leak clusters.
+    further one (by content, so that the order of the file decides nothing) gets ``#n`` after its id, and its reward
+    still takes part in the leak clusters.
     """
     found: dict[tuple[str | None, str], tuple[Problem, str]] = {}
-    for problem in suite_problems(raw.suite):
+    for problem in sorted(suite_problems(raw.suite), key=lambda problem: jsontext.canonical(_content(problem)[1:])):
         _add_unmerged(found, problem, "suite")
     _add_named(found, raw, only_day=None)
     for other in neighbours:
@@ -258,7 +259,7 @@ def _add_unmerged(found: dict[tuple[str | None, str], tuple[Problem, str]], prob
 
 
 def _content(problem: Problem) -> tuple[Any, ...]:
-    return (problem.problem_key, problem.reward_raw, problem.voucher, problem.query, problem.answer)
+    return (problem.problem_key, problem.query, problem.reward_raw, problem.voucher, problem.answer)
 
 
 def _named_problems(raw: DayRecords, only_day: date | None) -> dict[tuple[str | None, str], Problem]:

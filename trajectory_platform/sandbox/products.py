@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import gzip
 import io
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 
-from trajectory_platform.errors import Abort, RejectRow
+from trajectory_platform.errors import Abort, FailPartition, RejectRow
+from trajectory_platform.jsontext import canonical, parse
 
 SERVICES = ("official", "freeShipping", "COD", "flashsale")
 VIEW_FIELDS = ("product_id", "short_description", "description", "sku_options", "attributes")
 ROW_FIELDS = ("product_id", "shop_id", "title", "price", "service", "sold_count")
+MAX_LINE_BYTES = 1 << 20  # the largest real document has 5.2 KB (domain 3)
+_BLANK = b"\x00\r\n\t "
+_BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
@@ -31,7 +36,8 @@ class SkippedLine:
     Attributes:
         line: 0-based line (or item) number.
         reason: not_json | too_deep | duplicate_key | not_object | product_id_missing | title_missing |
-            duplicate_product_id (the first document is kept).
+            line_too_long | duplicate_product_id (of different documents the first by content is kept, so that the
+            order of the lines decides nothing).
         detail: free text for people.
     """
 
@@ -78,7 +84,8 @@ def load_products(source: str | Path | bytes | Iterable[Mapping[str, Any] | byte
     Files may be plain, gzip or zstd JSON lines; the form is read from the first bytes, not from the name.
 
     Raises:
-        Abort: the file does not exist, or its compression is damaged.
+        Abort: the file does not exist.
+        FailPartition: its compression is damaged: nobody knows what is missing.
     """
     if isinstance(source, str | Path):
         try:
@@ -89,19 +96,23 @@ def load_products(source: str | Path | bytes | Iterable[Mapping[str, Any] | byte
     items = _lines(source) if isinstance(source, bytes) else source
     documents: dict[str, dict[str, Any]] = {}
     skipped: list[SkippedLine] = []
+    line_of: dict[str, int] = {}
     for number, item in enumerate(items):
-        if isinstance(item, bytes) and not item.strip():
+        if isinstance(item, bytes) and not item.strip(_BLANK):
             continue
         try:
             document = _document(item)
-            product_id = document["product_id"]
-            if product_id in documents:
-                raise RejectRow("duplicate_product_id", product_id)
         except RejectRow as error:
             skipped.append(SkippedLine(number, error.reason, error.detail))
             continue
-        documents[product_id] = document
-    return Catalogue(documents, skipped)
+        product_id = document["product_id"]
+        held = documents.get(product_id)
+        if held is None or canonical(document) < canonical(held):
+            documents[product_id] = document
+            number, line_of[product_id] = line_of.get(product_id, number), number
+        if held is not None:
+            skipped.append(SkippedLine(number, "duplicate_product_id", product_id))
+    return Catalogue(documents, sorted(skipped, key=lambda entry: entry.line))
 
 
 def options_of(document: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -147,28 +158,39 @@ def _lines(data: bytes) -> Iterator[bytes]:
     """Lines of plain, gzip or zstd bytes, one at a time: the inflated text is never held as a whole."""
     try:
         if data.startswith(_GZIP):
-            yield from gzip.GzipFile(fileobj=io.BytesIO(data))
+            yield from _capped(gzip.GzipFile(fileobj=io.BytesIO(data)))
         elif data.startswith(_ZSTD):
             import pyarrow as pa
 
             with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-                yield from io.BufferedReader(stream)
+                yield from _capped(io.BufferedReader(stream))
         else:
-            yield from io.BytesIO(data)
-    except (OSError, EOFError) as error:
-        raise Abort(f"the product catalogue is damaged: {error}") from error
+            yield from _capped(io.BytesIO(data))
+    except (OSError, EOFError, zlib.error) as error:
+        raise FailPartition(f"the product catalogue is damaged: {error}; fetch it again") from error
+
+
+def _capped(stream: BinaryIO | io.BufferedIOBase) -> Iterator[bytes]:
+    """Lines of a stream; of one that is too long (a decompression bomb has no line ends) only the beginning."""
+    first = True
+    while line := stream.readline(MAX_LINE_BYTES + 1):
+        rest = line
+        while len(rest) > MAX_LINE_BYTES and not rest.endswith(b"\n"):
+            rest = stream.readline(MAX_LINE_BYTES + 1)
+        yield line.removeprefix(_BOM) if first else line
+        first = False
 
 
 def _document(item: Mapping[str, Any] | bytes) -> dict[str, Any]:
     """One usable document with text ids, or RejectRow."""
     value: Any = item
     if isinstance(item, bytes):
+        if len(item) > MAX_LINE_BYTES:
+            raise RejectRow("line_too_long", f"more than {MAX_LINE_BYTES} bytes")
         try:
             value = orjson.loads(item)
         except orjson.JSONDecodeError:
-            from trajectory_platform.jsontext import parse  # only for damaged lines: NaN, lone surrogates
-
-            value = parse(item.strip(b"\x00\r\n\t ")).value
+            value = parse(item.strip(_BLANK)).value  # NaN, lone surrogates, NUL bytes at the end
     if not isinstance(value, Mapping):
         raise RejectRow("not_object", type(value).__name__)
     document = dict(value)

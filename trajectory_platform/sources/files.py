@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
+from trajectory_platform import jsontext
 from trajectory_platform.errors import Abort, RejectRow
 from trajectory_platform.identity import digest_lines, sha256_hex
 from trajectory_platform.sources.records import Fault, fault, newest, parse_lines, parse_object
@@ -92,7 +93,8 @@ class FileSource:
         raw.catalogue_uri = self._catalogue(folder, files)
         if not raw.exists:
             return raw
-        raw.problems = self._lines(raw, files, "problems.jsonl")
+        # In an order of their own: where two entries for one pair differ, the file must not decide which one counts.
+        raw.problems = sorted(self._lines(raw, files, "problems.jsonl"), key=jsontext.canonical)
         raw.runs, faults = newest(
             self._lines(raw, files, "runs.jsonl"), key="eval_run_id", times=_RUN_TIMES, file="runs.jsonl"
         )
@@ -135,6 +137,10 @@ class FileSource:
             return sha256_hex(self._store.read(uri))
         except RejectRow as error:
             return error.reason
+
+    def leads_out(self, path: str) -> bool:
+        """Whether a path is a link to somewhere outside the data root, where nothing is read."""
+        return self._store.leads_out(path)
 
     @property
     def parallel_reads(self) -> int:
@@ -218,5 +224,7 @@ def open_folder(day_dir: str) -> tuple[FileSource, date]:
         raise Abort(f"{day_dir!r} is not a day folder: its name must be YYYY-MM-DD")
     source = FileSource(root or ("/" if day_dir.startswith("/") else "."))
     if day not in source.days():
-        raise Abort(f"day folder {day_dir!r} not found")
+        raise Abort(f"day folder {day_dir!r}: no such folder")
+    if source.leads_out(name):
+        raise Abort(f"day folder {day_dir!r} is a link that leaves its data root: name the folder it leads to")
     return source, day

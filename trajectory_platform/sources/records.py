@@ -102,10 +102,12 @@ def newest(
     best: dict[str, dict[str, Any]] = {}
     differing: dict[str, int] = {}
     for record in records:
-        name = record.get(key)
-        if not isinstance(name, str) or not name:
-            faults.append(fault(file, None, "missing_id", f"{key} is {type(name).__name__}"))
+        name = id_text(record.get(key))
+        if name is None:
+            faults.append(fault(file, None, "missing_id", f"{key} is {type(record.get(key)).__name__}"))
             continue
+        if name != record[key]:
+            record = {**record, key: name}
         held = best.get(name)
         if held is None:
             best[name] = record
@@ -117,6 +119,13 @@ def newest(
         for name, count in sorted(differing.items())
     ]
     return [best[name] for name in sorted(best)], faults
+
+
+def id_text(value: Any) -> str | None:
+    """An id that a source gives as text or as a whole number, as text; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
+        return None
+    return str(value)
 
 
 def later(left: dict[str, Any], right: dict[str, Any], times: tuple[str, ...]) -> dict[str, Any]:

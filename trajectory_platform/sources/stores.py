@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -41,7 +42,8 @@ class LocalStore:
         """(uri, size) of every file below ``path``, sorted by uri.
 
         A link to a file is listed, also one that leads out of the root: reading it is refused there with a reason,
-        so that it is counted. Links to folders are not followed.
+        so that it is counted. Links to folders are not followed. A name that is no UTF-8 is listed with its bytes as
+        ``\\xNN`` and cannot be read.
         """
         found: list[tuple[str, int]] = []
         pending = [path]
@@ -54,24 +56,30 @@ class LocalStore:
                         if entry.is_dir(follow_symlinks=False):
                             pending.append(uri)
                         elif entry.is_symlink():
-                            found.append((uri, 0))
+                            found.append((_storable(uri), 0))
                         else:
-                            found.append((uri, entry.stat(follow_symlinks=False).st_size))
+                            found.append((_storable(uri), entry.stat(follow_symlinks=False).st_size))
             except (FileNotFoundError, NotADirectoryError):
                 continue
         return sorted(found)
+
+    def leads_out(self, path: str) -> bool:
+        """Whether the path, with its links followed, is outside the root."""
+        return not os.path.realpath(os.path.join(self._root, path)).startswith(self._root.rstrip(os.sep) + os.sep)
 
     def read(self, uri: str) -> bytes:
         """The bytes of a file; see ``FileSource.read``."""
         check_uri(uri)
         path = os.path.realpath(os.path.join(self._root, uri))
-        if not path.startswith(self._root.rstrip(os.sep) + os.sep):
+        if self.leads_out(uri):
             raise RejectRow("outside_root", f"{uri!a} leads out of the data root")
         try:
+            if not stat.S_ISREG(os.stat(path).st_mode):  # opening a named pipe would wait for a writer for ever
+                raise RejectRow("unreadable_file", f"{uri!a} is no regular file")
             with open(path, "rb") as file:
                 return file.read()
         except FileNotFoundError as error:
-            raise RejectRow("not_found", f"{uri!a}") from error
+            raise RejectRow("name_not_utf8" if "\\x" in uri else "not_found", f"{uri!a}") from error
         except (OSError, ValueError) as error:
             raise RejectRow("unreadable_file", f"{uri!a}: {type(error).__name__}") from error
 
@@ -113,6 +121,10 @@ class S3Store:
             if info.type == pyarrow.fs.FileType.File
         )
 
+    def leads_out(self, path: str) -> bool:
+        """Never: object stores have no links."""
+        return False
+
     def read(self, uri: str) -> bytes:
         """The bytes of an object; see ``FileSource.read``."""
         check_uri(uri)
@@ -130,6 +142,11 @@ class S3Store:
         folder = f"{self._base}/{path}".rstrip("/")
         selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=recursive)
         return attempt(lambda: list(self._fs.get_file_info(selector)), what=folder)
+
+
+def _storable(uri: str) -> str:
+    """A listed path as text that a column can hold: bytes that are no UTF-8 are shown escaped."""
+    return uri.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def connect_s3() -> pyarrow.fs.S3FileSystem:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from trajectory_platform.settings import HoldOut
 
-VERSION = "clusters-1"  # raise it when the same problems would give other clusters or pools
+VERSION = "clusters-2"  # raise it when the same problems would give other clusters or pools
 _SHOWN_EDGES = 40
 
 
@@ -47,8 +47,8 @@ def build_clusters(
 
     Args:
         problems: ``problem_suites`` rows of all days; rows after ``day`` are ignored.
-        links: columns day, problem_id, suite_id, query, query_verified, category, outcome_success, recommended_ids of
-            ``judged_traces`` of all days; rows after ``day`` are ignored.
+        links: columns day, problem_id, suite_id, problem_key, query, query_verified, category, outcome_success,
+            recommended_ids of ``judged_traces`` of all days; rows after ``day`` are ignored.
         shares: percentages train, dev, sealed.
         hold_outs: dated entries; those in force on ``day`` apply.
         max_cluster_share: largest share of all problems that one cluster may hold ...

@@ -18,7 +18,7 @@ from trajectory_platform.splits.pools import STRICTNESS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = "splits-1"  # raise it when the same corpus and clusters would give other splits
+VERSION = "splits-2"  # raise it when the same corpus and clusters would give other splits
 CORPUS_COLUMNS = (
     "trace_id", "day", "problem_id", "suite_id", "problem_key", "category", "content_hash", "uses", "quality"
 )  # fmt: skip
@@ -31,14 +31,19 @@ class Split(NamedTuple):
     exclusions: pa.Table
 
 
-def split_window(corpus_meta: pa.Table, clusters: pa.Table, *, day: date, window_days: int) -> Split:
+def split_window(
+    corpus_meta: pa.Table, clusters: pa.Table, *, day: date, window_days: int, judged: pa.Table | None = None
+) -> Split:
     """Cluster and pool of every accepted trace of the window ``(day - window_days, day]``.
 
     Args:
         corpus_meta: ``axis_a_corpus`` rows, at least ``CORPUS_COLUMNS`` (no messages needed); other days are ignored.
         clusters: ``leak_clusters`` as of ``day``.
         window_days: length of the window, the day included.
+        judged: trace_id and day of ``raw_traces`` of the window; None looks at the corpus alone.
 
+    A pair that was judged again is listed by a later folder too, and so stands in two partitions. The latest says what
+    it is, also where it was rejected there (an invalidated run): the earlier are excluded as ``judged_again``.
     Of traces with one content hash the one in the strictest pool stays, among those the earliest (day, then id); the
     others are excluded as ``cross_day_copy`` (``same_day_copy`` inside one day) with ``duplicate_of``. A trace whose
     problem is in no cluster cannot be placed safely: excluded as ``no_cluster``. In + out = rows of the window.
@@ -48,10 +53,14 @@ def split_window(corpus_meta: pa.Table, clusters: pa.Table, *, day: date, window
     """
     first = (day - timedelta(days=window_days - 1)).isoformat()
     known = {row["problem_key"]: row for row in clusters.select(["problem_key", "cluster_id", "pool"]).to_pylist()}
+    latest = _latest_days(corpus_meta, judged, first, day.isoformat())
     placed: list[dict[str, Any]] = []
     excluded: list[dict[str, Any]] = []
     for trace in corpus_meta.select(CORPUS_COLUMNS).to_pylist():
         if not first <= trace["day"] <= day.isoformat():
+            continue
+        if trace["day"] < latest[trace["trace_id"]]:
+            excluded.append(_exclusion(trace["trace_id"], trace["day"], day, "judged_again", None))
             continue
         key = _key(trace)
         cluster = known.get(key) if key is not None else None
@@ -63,6 +72,21 @@ def split_window(corpus_meta: pa.Table, clusters: pa.Table, *, day: date, window
     split = Split(_table(kept, LEAK_GUARDED_SPLITS.schema()), _table([*excluded, *copies], SPLIT_EXCLUSIONS.schema()))
     assert_disjoint(split.splits)
     return split
+
+
+def _latest_days(corpus: pa.Table, judged: pa.Table | None, first: str, last: str) -> dict[str, str]:
+    """Trace id -> last day of the window that has a row for it, for the traces of the corpus."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = corpus.select(["trace_id", "day"])
+    if judged is not None:
+        named = judged.select(["trace_id", "day"])
+        named = named.filter(pc.is_in(named["trace_id"], value_set=rows["trace_id"].combine_chunks()))
+        rows = pa.concat_tables([rows, named.cast(rows.schema)])
+    rows = rows.filter(pc.and_(pc.greater_equal(rows["day"], first), pc.less_equal(rows["day"], last)))
+    latest = rows.group_by("trace_id").aggregate([("day", "max")])
+    return dict(zip(latest["trace_id"].to_pylist(), latest["day_max"].to_pylist(), strict=True))
 
 
 def _key(trace: Mapping[str, Any]) -> str | None:
@@ -155,4 +179,4 @@ def _one_pool_each(name: str, values: Iterable[tuple[str, str, str]]) -> None:
 def _table(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     import pyarrow as pa
 
-    return pa.Table.from_pylist(sorted(rows, key=lambda row: str(row["trace_id"])), schema=schema)
+    return pa.Table.from_pylist(sorted(rows, key=lambda row: (row["trace_id"], row["trace_day"])), schema=schema)

@@ -155,7 +155,8 @@ def add_links(nodes: dict[str, Node], links: pa.Table) -> None:
 
     Args:
         nodes: changed in place; a trace of a problem that no listing named gets a hidden node of its own.
-        links: columns day, problem_id, suite_id, query, query_verified, category, outcome_success, recommended_ids.
+        links: columns day, problem_id, suite_id, query, query_verified, category, outcome_success, recommended_ids;
+            with problem_key where the judge bound the traces (see ``_bind_by_key``).
     """
     bound_to: dict[str, list[Node]] = {}
     for key in sorted(nodes):
@@ -163,7 +164,9 @@ def add_links(nodes: dict[str, Node], links: pa.Table) -> None:
             for name in {f"{suite or ''}/{problem_id}", f"/{problem_id}"}:  # a trace may not know its suite
                 bound_to.setdefault(name, []).append(nodes[key])
     settled = [name for name, bound in bound_to.items() if all(node.reward_state == "public" for node in bound)]
-    for link in daily_links(_without(links, settled)):
+    open_links = _bind_by_key(nodes, _without(links, settled), bound_to)
+    _seen_in_traces(nodes, links)
+    for link in daily_links(open_links):
         name = f"{link.suite_id or ''}/{link.problem_id}"
         bound = bound_to.get(name)
         if bound is None and _GLOBAL_ID.fullmatch(link.problem_id):
@@ -179,6 +182,44 @@ def add_links(nodes: dict[str, Node], links: pa.Table) -> None:
                 if link.query:
                     node.said.add(link.query)
                 node.hits.update(link.hits)
+
+
+def _bind_by_key(nodes: dict[str, Node], links: pa.Table, listed: Mapping[str, Any]) -> pa.Table:
+    """Problems that only a later day's listing names, but whose key the judge knew (a trace that moved in over
+    midnight is bound by the neighbour's suite). They become nodes under that key; the other links are returned.
+
+    Under a key of its own such a trace would have a node that vanishes with the next day's listing, and its edges with
+    it. What agents wrote is not taken from these traces: the listing that follows may be public.
+    """
+    if "problem_key" not in links.column_names:
+        return links
+    columns = ["day", "suite_id", "problem_id", "problem_key", "category", "query", "query_verified"]
+    others: list[bool] = []
+    for row in links.select(columns).to_pylist():
+        key, suite = row["problem_key"], row["suite_id"]
+        name = None if row["problem_id"] is None else safe_id(row["problem_id"])
+        if key is None or name is None or f"{suite or ''}/{name}" in listed or key == hidden_problem_key(suite, name):
+            others.append(True)
+            continue
+        others.append(False)
+        node = nodes.setdefault(key, Node(key, row["day"], row["category"] or "", "hidden"))
+        node.category = max(node.category, row["category"] or "")
+        node.bindings.add((suite, name))
+        if row["query_verified"] and (query := normalise_query(row["query"] or "")):
+            node.queries.add(query)
+    import pyarrow as pa
+
+    return links.filter(pa.array(others, pa.bool_()))
+
+
+def _seen_in_traces(nodes: dict[str, Node], links: pa.Table) -> None:
+    """A problem is first seen on the day of its first trace, also where its listing came a day later."""
+    if "problem_key" not in links.column_names:
+        return
+    first = links.group_by("problem_key").aggregate([("day", "min")])
+    for key, day in zip(first["problem_key"].to_pylist(), first["day_min"].to_pylist(), strict=True):
+        if key in nodes:
+            nodes[key].first_seen = min(nodes[key].first_seen, day)
 
 
 def _without(links: pa.Table, settled: list[str]) -> pa.Table:

@@ -1,6 +1,7 @@
 """Audits: what the platform promises about a published day, counted again from the tables as a user reads them.
 
-Each takes (context, day) and returns ``{"passed": bool, ...counts}``; none writes anything.
+Each takes (context, day) and returns ``{"passed": bool, ...counts}``; none writes anything. A table that cannot be
+read, or was never published, fails its audit: nothing is promised about rows that nobody saw.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from trajectory_platform.errors import FailPartition
 from trajectory_platform.lake import tables
 from trajectory_platform.stages.context import StageContext
 
@@ -36,6 +38,8 @@ def conservation(ctx: StageContext, day: str) -> dict[str, Any]:
 
 def accepted_rows(ctx: StageContext, day: str) -> dict[str, Any]:
     """Accepted rows are readable, usable, axis A, carry a use, and are not rejected as well."""
+    if ctx.lake.manifest(tables.AXIS_A_CORPUS, day) is None:
+        return _not_published(tables.AXIS_A_CORPUS.name, day)
     columns = ["trace_id", "axis_label", "uses"]
     accepted = ctx.lake.read(tables.AXIS_A_CORPUS, [day], columns=columns).to_pylist()
     readable = {
@@ -61,38 +65,49 @@ def accepted_rows(ctx: StageContext, day: str) -> dict[str, Any]:
     return {"passed": not bad, "accepted": len(accepted), "bad": len(bad), "first_bad": bad[:3]}
 
 
-def content_digest(table: str) -> Audit:
-    """The published rows of a day still have the digest their manifest records."""
+def content_digest(*names: str) -> Audit:
+    """The published rows of a day still have the digests that the manifests of these tables record."""
 
     def audit(ctx: StageContext, day: str) -> dict[str, Any]:
         from trajectory_platform.lake.verification import verify
 
-        damages = verify(ctx.lake, [table], [day])
-        return {"passed": not damages, "problems": [f"{one.reason}: {one.detail}" for one in damages][:3]}
+        damages = [f"{one.table}: {one.reason}: {one.detail}" for one in verify(ctx.lake, names, [day])]
+        damages += [f"{name}: not published" for name in names if day not in ctx.lake.days(name)]
+        return {"passed": not damages, "problems": damages[:3]}
 
     return audit
 
 
 def pools_disjoint(ctx: StageContext, day: str) -> dict[str, Any]:
-    """No leak cluster, problem or text stands in two pools of the published splits."""
-    from trajectory_platform.errors import FailPartition
+    """No leak cluster, problem or text stands in two pools of the published splits, and the pools are the clusters'."""
     from trajectory_platform.splits import guard
 
+    if ctx.lake.manifest(tables.LEAK_GUARDED_SPLITS, day) is None:
+        return _not_published(tables.LEAK_GUARDED_SPLITS.name, day)
     splits = ctx.lake.read(tables.LEAK_GUARDED_SPLITS, [day])
+    columns = ["problem_key", "cluster_id", "pool"]
+    clusters = ctx.lake.read(tables.LEAK_CLUSTERS, [day], columns=columns).to_pylist()
+    drawn = {row["problem_key"]: (row["cluster_id"], row["pool"]) for row in clusters}
     try:
         guard.assert_disjoint(splits)
     except FailPartition as error:
         return {"passed": False, "reason": str(error)}
-    return {"passed": True, "traces": splits.num_rows}
+    other = [
+        row["trace_id"]
+        for row in splits.to_pylist()
+        if drawn.get(row["problem_key"]) != (row["cluster_id"], row["pool"])
+    ]
+    return {"passed": not other, "traces": splits.num_rows, "not as in leak_clusters": other[:3]}
 
 
 def checkpoint_intact(ctx: StageContext, day: str) -> dict[str, Any]:
     """Files, manifest and the published trace list of the day's SFT checkpoint agree."""
     from pathlib import Path
 
-    from trajectory_platform.errors import FailPartition
     from trajectory_platform.training import checkpoints
 
+    if ctx.lake.manifest(tables.CHECKPOINTS, day, {"stage": "sft"}) is None:
+        return _not_published(tables.CHECKPOINTS.name, day)
     problems = []
     listed = ctx.lake.read(tables.CHECKPOINTS, [day]).to_pylist()
     traced = ctx.lake.read(tables.CHECKPOINT_TRACES, [day], columns=["checkpoint_id", "trace_id"]).to_pylist()
@@ -106,3 +121,15 @@ def checkpoint_intact(ctx: StageContext, day: str) -> dict[str, Any]:
         if checkpoints.trace_list_digest(own) != row["trace_list_digest"]:
             problems.append(f"{name}: checkpoint_traces is not the list it was trained on")
     return {"passed": not problems, "checkpoints": len(listed), "problems": problems[:3]}
+
+
+def audited(audit: Audit, ctx: StageContext, day: str) -> dict[str, Any]:
+    """The facts of an audit; damage that keeps it from reading is a failed audit, not a broken one."""
+    try:
+        return audit(ctx, day)
+    except FailPartition as error:
+        return {"passed": False, "reason": str(error)}
+
+
+def _not_published(table: str, day: str) -> dict[str, Any]:
+    return {"passed": False, "reason": f"{table} {day} is not published"}

@@ -16,8 +16,8 @@ from trajectory_platform.stages.context import (
     StageResult,
     input_digests,
     run_stage,
-    window,
 )
+from trajectory_platform.stages.splits import published_window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,10 +38,13 @@ def sft_checkpoint(ctx: StageContext, day: str, *, run: Runner | None) -> StageR
     from trajectory_platform.training.recipe import load_recipe
 
     recipe = load_recipe(ctx.settings.recipe).resolved(ctx.settings.seed)
-    corpus_days = _corpus_days(ctx, day)
+    corpus_days = published_window(ctx, tables.AXIS_A_CORPUS, day)
     named = {"leak_guarded_splits": [day], "leak_clusters": [day], "axis_a_corpus": corpus_days}
 
+    _forget_lost(ctx, day)
+
     def body() -> Produced:
+        _check_splits(ctx, day)
         held_out = ctx.lake.read(tables.LEAK_CLUSTERS, [day], columns=["cluster_id", "pool"]).to_pylist()
         result = launch.train_checkpoint(
             day=day,
@@ -88,7 +91,7 @@ def sft_eval(ctx: StageContext, day: str, *, run: Runner | None) -> StageResult:
     from trajectory_platform.training.recipe import load_recipe
 
     plan = load_recipe(ctx.settings.recipe).evaluation
-    corpus_days = _corpus_days(ctx, day)
+    corpus_days = published_window(ctx, tables.AXIS_A_CORPUS, day)
 
     def body() -> Produced:
         checkpoint = _checkpoint_row(ctx, day)
@@ -143,7 +146,7 @@ def checkpoint_lineage(ctx: StageContext, day: str) -> StageResult:
     """
     from trajectory_platform.training.checkpoints import trace_list_digest
 
-    corpus_days = _corpus_days(ctx, day)
+    corpus_days = published_window(ctx, tables.AXIS_A_CORPUS, day)
 
     def body() -> Produced:
         checkpoint = _checkpoint_row(ctx, day)
@@ -175,9 +178,21 @@ def checkpoint_lineage(ctx: StageContext, day: str) -> StageResult:
     )
 
 
-def _corpus_days(ctx: StageContext, day: str) -> list[str]:
-    published = set(ctx.lake.days(tables.AXIS_A_CORPUS))
-    return [near for near in window(day, ctx.settings.window_days) if near in published]
+def _forget_lost(ctx: StageContext, day: str) -> None:
+    """A slot whose checkpoint folder has gone is not current: the weights are what was published."""
+    row = _checkpoint_row(ctx, day)
+    if row is not None and not (Path(ctx.settings.checkpoint_root) / row["path"]).is_dir():
+        ctx.lake.invalidate(tables.CHECKPOINTS, day, SFT)
+
+
+def _check_splits(ctx: StageContext, day: str) -> None:
+    """Refuse splits that were made of other clusters than the published ones: pools may have become stricter since."""
+    splits = ctx.lake.manifest(tables.LEAK_GUARDED_SPLITS, day)
+    clusters = ctx.lake.manifest(tables.LEAK_CLUSTERS, day)
+    if splits is None or clusters is None:
+        raise FailPartition(f"the splits of {day} are not published: run leak_clusters and leak_guarded_splits first")
+    if splits.inputs.get(f"leak_clusters/{day}") != clusters.content_digest:
+        raise FailPartition(f"the splits of {day} are older than its leak clusters: run leak_guarded_splits again")
 
 
 def _corpus(ctx: StageContext, days: list[str]) -> Iterator[pa.RecordBatch]:

@@ -38,12 +38,7 @@ def funnel_steps(summary: dict[str, Any]) -> list[tuple[str, int]]:
 
 def day_summaries(ctx: StageContext) -> dict[str, dict[str, Any]]:
     """Curation summary per published day, oldest first."""
-    found: dict[str, dict[str, Any]] = {}
-    for day in sorted(ctx.lake.days(tables.AXIS_A_CORPUS)):
-        manifest = ctx.lake.manifest("axis_a_corpus", day)
-        if manifest is not None and manifest.summary:
-            found[day] = dict(manifest.summary)
-    return found
+    return {one.day: dict(one.summary) for one in ctx.lake.manifests(tables.AXIS_A_CORPUS) if one.summary}
 
 
 def funnel_text(ctx: StageContext) -> str:

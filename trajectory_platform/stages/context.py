@@ -84,9 +84,13 @@ def input_digests(
     """
     found: dict[str, str] = {}
     for table, days in tables.items():
-        for day in days:
-            manifest = ctx.lake.manifest(table, day, part)
-            found[f"{table}/{day}"] = manifest.content_digest if manifest else "absent"
+        wanted = list(days)
+        present = {
+            manifest.day: manifest.content_digest
+            for manifest in ctx.lake.manifests(table, wanted)
+            if manifest.part == (part or {})
+        }
+        found.update({f"{table}/{day}": present.get(day, "absent") for day in wanted})
     return found
 
 

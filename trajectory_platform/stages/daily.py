@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trajectory_platform.errors import FailPartition
 from trajectory_platform.lake import tables
@@ -17,9 +17,13 @@ from trajectory_platform.stages.context import (
     run_stage,
 )
 from trajectory_platform.stages.folder import limits_of
+from trajectory_platform.stages.listings import Listings, check_folders
 
-# A listing file with more broken lines than this is a damaged download, not a day with a few odd rows.
-MAX_FAULT_SHARE = 0.05
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Reasons of a row whose bytes are no longer those of the inventory: no property of the trace.
+_CHANGED = ("artifact_changed", "not_found", "unreadable_file", "outside_root")
 
 
 def raw_traces(ctx: StageContext, day: str) -> StageResult:
@@ -29,15 +33,17 @@ def raw_traces(ctx: StageContext, day: str) -> StageResult:
     folder_digests = {f"folder/{near}": ctx.source.digest(date.fromisoformat(near)) for near in neighbours(day)}
 
     def body() -> Produced:
-        _check_listing(ctx, day)
-        found = inventory.inventory_day(ctx.source, date.fromisoformat(day), limits_of(ctx.settings))
+        listings = Listings(ctx.source)
+        damaged = check_folders(ctx, day, listings, folder_digests)
+        found = inventory.inventory_day(listings, date.fromisoformat(day), limits_of(ctx.settings))
         summary = {key: value for key, value in found.summary.items() if key != "faults"}
         return Produced(
             [
                 Output(tables.DAY_SUMMARIES, single_row(tables.DAY_SUMMARIES, found.summary)),
                 Output(tables.RAW_TRACES, found.rows),
             ],
-            summary,
+            {**summary, "damaged_neighbours": damaged} if damaged else summary,
+            complete=not damaged,  # rows that moved in from there are missing until it can be read
         )
 
     return run_stage(
@@ -78,7 +84,7 @@ def trajectories(ctx: StageContext, day: str) -> StageResult:
     """Raw traces as canonical OpenAI messages with the evidence of their proxy log."""
     import pyarrow.compute as pc
 
-    from trajectory_platform.traces import normalise
+    from trajectory_platform.traces import evidence, normalise
 
     def body() -> Produced:
         raw = ctx.lake.read(tables.RAW_TRACES, [day])
@@ -89,6 +95,7 @@ def trajectories(ctx: StageContext, day: str) -> StageResult:
             for batch in normalise.normalise_batches(
                 traces, ctx.source, limits_of(ctx.settings), ctx.settings.batch_rows, ctx.settings.workers
             ):
+                _check_unchanged(day, batch)
                 readable = pc.sum(batch.column("readable")).as_py() or 0
                 counts["readable"] += readable
                 counts["malformed"] += batch.num_rows - readable
@@ -101,7 +108,7 @@ def trajectories(ctx: StageContext, day: str) -> StageResult:
         ctx,
         stage="trajectories",
         day=day,
-        code_version=normalise.VERSION,
+        code_version=f"{normalise.VERSION},evidence-{evidence.EVIDENCE_VERSION}",
         tables=(tables.TRAJECTORIES,),
         inputs=input_digests(ctx, {"raw_traces": [day]}),
         body=body,
@@ -194,26 +201,14 @@ def axis_a_corpus(ctx: StageContext, day: str) -> StageResult:
     )
 
 
-def _check_listing(ctx: StageContext, day: str) -> None:
-    """Refuse a day whose listing files are damaged as a whole: a half download is not a day with a few odd rows."""
-    listing = ctx.source.open_day(date.fromisoformat(day))
-    if not listing.exists:
-        near = [ctx.source.open_day(date.fromisoformat(other)) for other in neighbours(day)]
-        if not any(folder.exists for folder in near):
-            raise FailPartition(f"{day}: no day folder in {ctx.settings.data_root}, nor beside it")
-        return
-    missing = sorted(fault["file"] for fault in listing.faults if fault["reason"] == "missing_file")
-    needed = [name for name in missing if name in ("runs.jsonl", "problems.jsonl")]
-    if needed:
-        raise FailPartition(f"{day}: {' and '.join(needed)} missing from the day folder; fetch the day again")
-    broken = [fault for fault in listing.faults if fault["reason"] != "missing_file"]
-    lines = len(listing.runs) + len(listing.problems) + len(listing.agent_versions) + len(broken)
-    if broken and len(broken) > MAX_FAULT_SHARE * lines:
-        first = broken[0]
-        raise FailPartition(
-            f"{day}: {len(broken)} of {lines} listing lines are unreadable, first "
-            f"{first['file']}:{first['line']} ({first['reason']}); fetch the day again"
-        )
+def _check_unchanged(day: str, batch: pa.RecordBatch) -> None:
+    """Refuse a day whose artifacts changed since its inventory: the gap would be published as damaged traces, and
+    stay, because the inventory (the input) is the same again once the file is back."""
+    for reason, detail in zip(
+        batch.column("malformed").to_pylist(), batch.column("malformed_detail").to_pylist(), strict=True
+    ):
+        if reason in _CHANGED:
+            raise FailPartition(f"{day}: {reason}: {detail}: the folder changed while it was read; run the day again")
 
 
 def single_row(table: tables.Table, row: dict[str, Any]) -> Any:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajectory_platform import jsontext
-from trajectory_platform.errors import Abort
 from trajectory_platform.settings import Settings
+from trajectory_platform.sources import files
 from trajectory_platform.sources.files import FileSource
 
 if TYPE_CHECKING:
@@ -27,13 +27,20 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Folder:
-    """One day folder, listed: ``rows`` are RAW_TRACES rows, ``summary`` the counts of the listing."""
+    """One day folder, listed.
+
+    Attributes:
+        rows: RAW_TRACES rows.
+        summary: the counts of the listing (a DAY_SUMMARIES row).
+        faults: what of the listing files and the catalogue could not be used, ``{file}: {reason}`` -> count.
+    """
 
     settings: Settings
     source: FileSource
     day: date
     rows: pa.Table
     summary: Row
+    faults: dict[str, int]
 
     def trajectory_batches(self, only_traces: bool) -> Iterator[pa.RecordBatch]:
         """TRAJECTORIES batches in trace_id order.
@@ -66,17 +73,18 @@ def open_folder(settings: Settings, day_dir: str) -> Folder:
     """
     from trajectory_platform.traces.inventory import inventory_folder
 
-    path = day_dir.rstrip("/")
-    root, _, name = path.rpartition("/")
-    try:
-        day = date.fromisoformat(name)
-    except ValueError:
-        raise Abort(f"{day_dir}: a day folder is named YYYY-MM-DD") from None
-    if "://" not in path and not Path(path).is_dir():
-        raise Abort(f"{day_dir}: no such folder")
-    source = FileSource(root or ".")
+    source, day = files.open_folder(day_dir)
     found = inventory_folder(source, day, limits_of(settings))
-    return Folder(settings, source, day, found.rows, found.summary)
+    return Folder(settings, source, day, found.rows, found.summary, _fault_counts(found.summary))
+
+
+def _fault_counts(summary: Row) -> dict[str, int]:
+    """Faults of a listing by file and reason; files below ``artifacts/`` have hostile names and count as one."""
+    counts: dict[str, int] = {}
+    for fault in jsontext.parse(summary["faults"].encode()).value:
+        name = f"{fault['file'].partition('/')[0]}: {fault['reason']}"
+        counts[name] = counts.get(name, 0) + 1
+    return dict(sorted(counts.items()))
 
 
 def normalise_rows(folder: Folder) -> Iterator[Row]:
@@ -264,6 +272,8 @@ def _judge(folder: Folder, *, only_traces: bool, judge: str, suites: list[Path])
     listing = folder.source.open_day(folder.day)
     problems = [problem_rows(listing), _suite_rows(suites, folder.day)]
     catalogue = load_products(folder.source.read(listing.catalogue_uri)) if listing.catalogue_uri else None
+    if catalogue is not None:
+        folder.faults.update({f"catalogue: {why}": count for why, count in catalogue.skipped_by_reason().items()})
     return judge_day(
         folder.rows,
         folder.trajectory_batches(only_traces=only_traces),

@@ -5,6 +5,7 @@ A bad day fails alone: its later stages are left out, other days go on.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from datetime import date
 from typing import Any
@@ -83,7 +84,11 @@ def run_one(ctx: StageContext, name: str, stage: Stage, day: str) -> Fact:
     except Abort:
         raise
     except PlatformError as error:
-        return {"day": day, "stage": name, "state": "failed", "summary": {}, "text": str(error)}
+        return _failed(day, name, str(error))
+    except Exception as error:
+        # the boundary of a day, as in the Dagster layer: an unknown fault fails this day and names itself
+        logging.getLogger(__name__).exception("%s %s", name, day)
+        return _failed(day, name, f"{type(error).__name__}: {error}")
     numbers = {key: value for key, value in result.summary.items() if isinstance(value, int | float | str)}
     return {
         "day": day,
@@ -92,6 +97,10 @@ def run_one(ctx: StageContext, name: str, stage: Stage, day: str) -> Fact:
         "summary": result.summary,
         "text": ", ".join(f"{key} {value}" for key, value in numbers.items()),
     }
+
+
+def _failed(day: str, stage: str, reason: str) -> Fact:
+    return {"day": day, "stage": stage, "state": "failed", "summary": {}, "text": reason}
 
 
 def _chosen_days(ctx: StageContext, day: str | None, first: str | None, last: str | None) -> list[str]:

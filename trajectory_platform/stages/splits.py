@@ -35,6 +35,12 @@ _LINK_COLUMNS = (
 _CORPUS_COLUMNS = tuple(name for name in tables.AXIS_A_CORPUS.columns if name not in ("messages", "tools"))
 
 
+def published_window(ctx: StageContext, table: Table, day: str) -> list[str]:
+    """Published days of a table inside the training window that ends with ``day``, oldest first."""
+    published = set(ctx.lake.days(table))
+    return [near for near in window(day, ctx.settings.window_days) if near in published]
+
+
 def days_up_to(ctx: StageContext, table: Table, day: str) -> list[str]:
     """Published days of a table up to and including ``day``, oldest first."""
     return [published for published in sorted(ctx.lake.days(table)) if published <= day]
@@ -87,8 +93,8 @@ def leak_guarded_splits(ctx: StageContext, day: str) -> StageResult:
     """The training window as of ``day``: accepted traces with cluster and pool, disjoint or not published."""
     from trajectory_platform.splits import guard
 
-    published = set(ctx.lake.days(tables.AXIS_A_CORPUS))
-    corpus_days = [near for near in window(day, ctx.settings.window_days) if near in published]
+    corpus_days = published_window(ctx, tables.AXIS_A_CORPUS, day)
+    raw_days = published_window(ctx, tables.RAW_TRACES, day)
 
     def body() -> Produced:
         splits, exclusions = guard.split_window(
@@ -96,6 +102,7 @@ def leak_guarded_splits(ctx: StageContext, day: str) -> StageResult:
             ctx.lake.read(tables.LEAK_CLUSTERS, [day]),
             day=date.fromisoformat(day),
             window_days=ctx.settings.window_days,
+            judged=ctx.lake.read(tables.RAW_TRACES, raw_days, columns=["trace_id", "day"]),
         )
         pools = Counter(splits.column("pool").to_pylist())
         reasons = Counter(exclusions.column("reason").to_pylist())
@@ -119,6 +126,6 @@ def leak_guarded_splits(ctx: StageContext, day: str) -> StageResult:
         day=day,
         code_version=guard.VERSION,
         tables=(tables.SPLIT_EXCLUSIONS, tables.LEAK_GUARDED_SPLITS),
-        inputs=input_digests(ctx, {"leak_clusters": [day], "axis_a_corpus": corpus_days}),
+        inputs=input_digests(ctx, {"leak_clusters": [day], "axis_a_corpus": corpus_days, "raw_traces": raw_days}),
         body=body,
     )

@@ -26,21 +26,15 @@ def lake_status(settings: Settings) -> dict[str, Any]:
     ctx = StageContext(settings)
     source_days = [day.isoformat() for day in ctx.source.days()]
     published = {table.name: set(ctx.lake.days(table)) for table in _CHAIN}
+    sound = {table.name: {one.day: one for one in ctx.lake.manifests(table)} for table in _CHAIN}
     days = []
     for day in sorted(set(source_days).union(*published.values())):
         done = [table.name for table in _CHAIN if day in published[table.name]]
-        manifests = [ctx.lake.manifest(name, day) for name in done]
-        corpus = ctx.lake.manifest("axis_a_corpus", day)
+        corpus = sound["axis_a_corpus"].get(day)
         summary = (corpus.summary if corpus else None) or {}
-        state = (
-            "complete"
-            if len(done) == len(_CHAIN) and all(m and m.complete for m in manifests)
-            else "incomplete"
-            if len(done) == len(_CHAIN)
-            else "partial"
-            if done
-            else "late"
-        )
+        complete = all(day in sound[name] and sound[name][day].complete for name in done)
+        whole = "complete" if complete else "incomplete"
+        state = whole if len(done) == len(_CHAIN) else "partial" if done else "late"
         days.append(
             {
                 "day": day,
@@ -58,7 +52,7 @@ def lake_status(settings: Settings) -> dict[str, Any]:
         "source": settings.data_root,
         "days": days,
         "newest_checkpoint": checkpoint,
-        "next": _next_step(days, checkpoint),
+        "next": _next_step(ctx, days, checkpoint),
     }
 
 
@@ -90,13 +84,16 @@ def render_status(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _next_step(days: list[dict[str, Any]], checkpoint: dict[str, Any] | None) -> str:
+def _next_step(ctx: StageContext, days: list[dict[str, Any]], checkpoint: dict[str, Any] | None) -> str:
     open_days = [day["day"] for day in days if day["in_source"] and day["state"] != "complete"]
     if not days:
         return "no days yet: 'trajectory-platform arena simulate' or set TRAJECTORY_PLATFORM_DATA_ROOT"
     if open_days:
         return f"trajectory-platform ingest --from {open_days[0]} --to {open_days[-1]}"
     newest = days[-1]["day"]
+    tried = ctx.lake.manifest(tables.CHECKPOINTS, newest, {"stage": "sft"})
+    if tried is not None and not tried.rows:
+        return f"nothing to train as of {newest} ({tried.summary.get('reason') or 'no rows'}): ingest more days"
     if checkpoint is None or checkpoint["day"] < newest:
         return f"trajectory-platform train sft --as-of {newest}"
     return "nothing: everything ingested and the newest day has a checkpoint"

@@ -66,7 +66,7 @@ def lint_file(settings: Settings, path: Path) -> Iterator[dict[str, Any]]:
         Abort: when the file cannot be opened.
     """
     from trajectory_platform.traces.container import open_artifact
-    from trajectory_platform.traces.normalise import read_record
+    from trajectory_platform.traces.normalise import read_guarded
 
     try:
         data = path.read_bytes()
@@ -79,12 +79,7 @@ def lint_file(settings: Settings, path: Path) -> Iterator[dict[str, Any]]:
         return
     for number, record in enumerate(content.records):
         line = record.line if record.line is not None else number
-        try:
-            trace = read_record(record, None)
-        except RejectRow as error:
-            yield _finding(path, line, rejected=error.reason, detail=error.detail)
-        else:
-            yield _lint_trace(path, line, trace)
+        yield _lint_trace(path, line, read_guarded(record, None))
 
 
 def _lint_trace(path: Path, line: int, trace: Trajectory) -> dict[str, Any]:

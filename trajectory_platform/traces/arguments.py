@@ -112,7 +112,8 @@ def scalar_form(value: Any) -> str:
 
 
 def _int_text(value: int) -> str:
-    return str(value) if abs(value) < 10**18 else hex(value)  # str() refuses integers of more than 4,300 digits
+    # As text and as a number it is the same id, however long. str() refuses integers of more than 4,300 digits.
+    return str(value) if value.bit_length() < 14_000 else hex(value)
 
 
 def _ids_form(value: Any) -> str:

@@ -69,23 +69,27 @@ class _Turn:
 
     def __init__(self, issued: list[tuple[str, str]], calls: list[ParsedCall]) -> None:
         self.issued = issued
-        self.ids = [call.call_id for call in calls]
         self.results: list[str | None] = [None] * len(calls)
+        ids = [call.call_id for call in calls]
+        self._by_id = {name: position for position, name in enumerate(ids)}
+        self._named = None not in self._by_id
+        self._unique = len(self._by_id) == len(ids)
+        self._first_free = 0
 
     def place(self, source_id: Any) -> int | None:
         """Which call a result answers: by id where the turn's ids are unique, else by position; None: none of them."""
-        free = [position for position, result in enumerate(self.results) if result is None]
-        if not free:
+        while self._first_free < len(self.results) and self.results[self._first_free] is not None:
+            self._first_free += 1
+        if self._first_free == len(self.results):
             return None
-        known = [name for name in self.ids if name is not None]
-        if not isinstance(source_id, str) or len(known) < len(self.ids):
-            return free[0]
-        if source_id not in known:
+        if not isinstance(source_id, str) or not self._named:
+            return self._first_free
+        position = self._by_id.get(source_id)
+        if position is None:
             return None
-        if len(set(known)) == len(known):
-            position = known.index(source_id)
-            return position if position in free else None
-        return free[0]
+        if self._unique:
+            return position if self.results[position] is None else None
+        return self._first_free
 
 
 class _ChatReader:

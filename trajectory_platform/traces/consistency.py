@@ -67,7 +67,7 @@ def _count_differs(evidence: Mapping[str, Any]) -> bool:
         return False
     total = evidence["inference_total"]
     if total is None:
-        if evidence["problem_status"] not in ("SUCCESS", "FAILED"):
+        if (evidence["problem_status"] or "").strip().upper() not in ("SUCCESS", "FAILED"):
             return False
         total = 0
     return bool(total != sum(event["kind"] == "inference" for event in evidence["events"]))

@@ -156,7 +156,7 @@ def _split(content: bytes, limits: Limits, wanted: set[int] | None = None) -> tu
         return "empty", iter(())
     padding = b"\x00" in body[len(trimmed) :]
     if trimmed[:1] not in (b"[", b"{"):
-        if trimmed[:1] == b"\x00" or _has_record_line(trimmed):
+        if not _is_archive(trimmed) and (trimmed[:1] == b"\x00" or _has_record_line(trimmed)):
             return "lines", _lines(body, lead, limits, marks, wanted)
         return "unknown", iter([_no_container(content)])
     newline = trimmed.find(b"\n")
@@ -185,9 +185,13 @@ def _has_record_line(body: bytes) -> bool:
 
 
 def _no_container(content: bytes) -> Record:
-    archive = content.startswith((GZIP_MAGIC, *_ARCHIVES)) or content[257:262] == b"ustar"
-    reason = "nested_archive" if archive else "unknown_container"
+    reason = "nested_archive" if _is_archive(content) else "unknown_container"
     return _rejected(None, content, RejectRow(reason, f"begins with {content[:16].hex()}"))
+
+
+def _is_archive(content: bytes) -> bool:
+    """An archive may hold lines that look like records: its members are no lines of a run."""
+    return content.startswith((GZIP_MAGIC, *_ARCHIVES)) or content[257:262] == b"ustar"
 
 
 def _rejected(line: int | None, raw: bytes, reject: RejectRow, repairs: dict[str, int] | None = None) -> Record:

@@ -234,7 +234,9 @@ def result_ids(body: Any) -> list[str] | None:
 
 
 def _is_id(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**18)
+    return isinstance(value, str) or (
+        isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 14_000
+    )
 
 
 def _dialogue_calls(steps: list[Any]) -> Iterator[tuple[dict[str, Any], Any]]:

@@ -61,7 +61,10 @@ def read_value(text: str, start: int) -> JsonText:
         raise ValueError("nested too deep") from error
     if text.find("\\u", start, end) >= 0 or not text.isascii() or _NON_FINITE.search(text, start, end):
         repairs: set[str] = set()
-        value = _clean(value, repairs)
+        try:
+            value = _clean(value, repairs)
+        except RecursionError as error:  # the walk here needs more of the stack than the decoder
+            raise ValueError("nested too deep") from error
         return JsonText(value, end, tuple(sorted(repairs)))
     return JsonText(value, end, ())
 

@@ -122,7 +122,7 @@ def _read_artifact(
         for record in read_records(data, limits, lines):
             key = record.line if lines is not None else None
             for position in waiting.pop(key, ()):
-                yield position, _read_guarded(record, rows[position])
+                yield position, read_guarded(record, rows[position])
             if not waiting:
                 return
     except RejectRow as error:
@@ -132,7 +132,7 @@ def _read_artifact(
             yield position, unreadable(failure, rows[position])
 
 
-def _read_guarded(record: Record, row: Mapping[str, Any]) -> Trajectory:
+def read_guarded(record: Record, row: Mapping[str, Any] | None) -> Trajectory:
     """The one boundary of the readers: a fault in our own code costs the row, with its name, never the batch."""
     try:
         return read_record(record, row)
@@ -148,11 +148,11 @@ def _columns(trajectory: Trajectory) -> dict[str, Any]:
     return {
         "readable": trajectory.malformed is None,
         "malformed": trajectory.malformed,
-        "malformed_detail": trajectory.malformed_detail,
+        "malformed_detail": _storable(trajectory.malformed_detail),
         "content_hash": trajectory.content_hash,
         "messages": jsontext.dumps(trajectory.messages),
         "tools": jsontext.dumps(trajectory.tools),
-        "query": trajectory.query,
+        "query": _storable(trajectory.query),
         "source_steps": jsontext.dumps(trajectory.source_steps),
         "evidence": jsontext.dumps(trajectory.evidence),
         "repairs": jsontext.dumps(trajectory.repairs),
@@ -162,6 +162,11 @@ def _columns(trajectory: Trajectory) -> dict[str, Any]:
         "reader": trajectory.reader,
         "reader_version": trajectory.reader_version,
     }
+
+
+def _storable(text: str | None) -> str | None:
+    """Text that a column can hold: details quote third-party text, which may hold lone surrogates."""
+    return None if text is None else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def normalise_batches(

@@ -3,25 +3,30 @@
 States, in this order: run or problem PENDING, RUNNING, CLAIMED -> ``not_final``; run invalidated, not included,
 STALE, CANCELLED, FAILED, TIMED_OUT -> ``run_unusable``; nothing readable -> ``unreadable``; no artifact, an empty one
 or an empty dialogue -> ``no_trace``; else ``trace``. A run without a row in ``runs.jsonl`` is not known to be
-unusable: its pairs go on, with ``run_status`` null and a fault ``run_missing``.
+unusable: its pairs go on, with ``run_status`` null and a fault ``run_missing``; but where a record of ``runs.jsonl``
+cannot be read it may be the one that says so, and such a pair is ``run_unusable: run_record_unreadable``.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import orjson
-
+from trajectory_platform import jsontext
 from trajectory_platform.errors import RejectRow
 from trajectory_platform.identity import digest_json, parse_utc, safe_id
 from trajectory_platform.sources.files import RawDay
-from trajectory_platform.sources.records import SCORE_TEXT, Fault, fault, later
+from trajectory_platform.sources.records import SCORE_TEXT, Fault, fault, id_text, later
 
 OPEN_STATES = ("PENDING", "RUNNING", "CLAIMED")
 ENDED_UNUSABLE = ("STALE", "CANCELLED", "FAILED", "TIMED_OUT")
+_RUN_WORDS = ("SUCCESS", "CLAIMED", "RUNNING", *ENDED_UNUSABLE)
+_PROBLEM_WORDS = ("PENDING", "RUNNING", "SUCCESS", "FAILED", "SKIPPED", "TIMED_OUT")
 _INT64 = 1 << 63
+# Faults of runs.jsonl that cost no record.
+_RUN_RECORD_KEPT = ("missing_file", "duplicate_record", "non_finite_number", "lone_surrogate", "repeated_key")
 
 
 class Entry(NamedTuple):
@@ -59,7 +64,8 @@ class Listing(NamedTuple):
     """The listing files of a day folder, indexed by safe ids.
 
     ``entries`` maps (eval_run_id, problem_id) to the newest result; entries whose problem id is null are in
-    ``unnamed``, per run, in an order that does not depend on the file.
+    ``unnamed``, per run, in an order that does not depend on the file. ``runs_damaged``: a record of ``runs.jsonl``
+    could not be read, so a run without one may be an invalidated one.
     """
 
     runs: dict[str, dict[str, Any]]
@@ -67,6 +73,7 @@ class Listing(NamedTuple):
     entries: dict[tuple[str, str], Entry]
     unnamed: dict[str, list[Entry]]
     faults: list[Fault]
+    runs_damaged: bool = False
 
 
 def index_listing(raw: RawDay) -> Listing:
@@ -77,6 +84,7 @@ def index_listing(raw: RawDay) -> Listing:
         {},
         {},
         [],
+        any(entry["file"] == "runs.jsonl" and entry["reason"] not in _RUN_RECORD_KEPT for entry in raw.faults),
     )
     for entry in raw.problems:
         results = entry.get("validator_results")
@@ -86,14 +94,35 @@ def index_listing(raw: RawDay) -> Listing:
             continue
         for result in results:
             _index_result(listing, entry, result)
+    listing.faults.extend(_unknown_words(raw))
     for group in listing.unnamed.values():
         group.sort(key=lambda pair: digest_json([pair.entry, pair.result]))
     return listing
 
 
+def _unknown_words(raw: RawDay) -> list[Fault]:
+    """Status words outside the published ones (domain 1.10): kept as they are, counted, warned of (domain 6: 56)."""
+    results = (
+        result
+        for entry in raw.problems
+        if isinstance(entry.get("validator_results"), list)
+        for result in entry["validator_results"]
+        if isinstance(result, dict)
+    )
+    faults = []
+    for file, records, known in (("runs.jsonl", raw.runs, _RUN_WORDS), ("problems.jsonl", results, _PROBLEM_WORDS)):
+        words = Counter(ascii(record["status"])[:80] for record in records if _unknown(record.get("status"), known))
+        faults += [fault(file, None, "unknown_status", f"{word} x{words[word]}") for word in sorted(words)]
+    return faults
+
+
+def _unknown(status: Any, known: tuple[str, ...]) -> bool:
+    return status is not None and _upper(status) not in known
+
+
 def _index_result(listing: Listing, entry: dict[str, Any], result: Any) -> None:
-    run_id = result.get("eval_run_id") if isinstance(result, dict) else None
-    if not isinstance(run_id, str) or not run_id:
+    run_id = id_text(result.get("eval_run_id")) if isinstance(result, dict) else None
+    if run_id is None:
         name = ascii(entry.get("problem_id"))
         listing.faults.append(fault("problems.jsonl", None, "result_without_run", f"problem {name}"))
         return
@@ -120,23 +149,25 @@ def pair_row(
     entry: Mapping[str, Any] = pair.entry if pair else {}
     result: Mapping[str, Any] = pair.result if pair else {}
     run = listing.runs.get(run_id, {})
-    agent_id = _text(entry.get("agent_version_id")) or _text(run.get("agent_version_id"))
+    agent_id = id_text(entry.get("agent_version_id")) or id_text(run.get("agent_version_id"))
     agent = listing.agents.get(safe_id(agent_id), {}) if agent_id else {}
     envelope: Mapping[str, Any] = (found.envelope if found else None) or {}
     components = result.get("score_components")
     components = components if isinstance(components, Mapping) else {}
     counts = result if pair else envelope
     state, reason, detail = pair_state(run, result, found)
+    if listing.runs_damaged and run_id not in listing.runs and state != "not_final":
+        state, reason, detail = "run_unusable", "run_record_unreadable", "runs.jsonl has records that cannot be read"
     return {
         "eval_run_id": run_id,
         "problem_id": problem_id,
         "agent_version_id": agent_id,
         "miner_hotkey": _text(agent.get("miner_hotkey")),
         "validator_hotkey": _text(result.get("validator_hotkey")) or _text(run.get("validator_hotkey")),
-        "suite_id": _id(entry.get("suite_id")) or _id(run.get("suite_id")),
+        "suite_id": id_text(entry.get("suite_id")) or id_text(run.get("suite_id")),
         "category": _lower(entry.get("category")),
         "phase": _text(entry.get("phase")) or _text(run.get("phase")),
-        "race_id": _id(entry.get("race_id")) or _id(run.get("race_id")),
+        "race_id": id_text(entry.get("race_id")) or id_text(run.get("race_id")),
         "state": state,
         "state_reason": reason,
         "state_detail": detail,
@@ -181,8 +212,9 @@ def pair_state(
         return "run_unusable", "run_invalidated", _text(run.get("invalidation_reason"))
     if run_status in ENDED_UNUSABLE:
         return "run_unusable", f"run_{run_status.lower()}", _text(run.get("failure_reason"))
-    if run.get("is_included") is False:
-        return "run_unusable", "run_not_included", None
+    if run.get("is_included") not in (None, True):  # an answer that is no yes is a no: 0, "false", ...
+        value = run["is_included"]
+        return "run_unusable", "run_not_included", None if value is False else ascii(value)[:80]
     if found is None:
         return "no_trace", "no_artifact", None
     if found.reject is not None:
@@ -202,12 +234,6 @@ def _upper(value: Any) -> str:
 
 def _lower(value: Any) -> str | None:
     return value.strip().lower() if isinstance(value, str) else None
-
-
-def _id(value: Any) -> str | None:
-    if isinstance(value, bool) or value is None:
-        return None
-    return str(value) if isinstance(value, int | str) and value != "" else None
 
 
 def _number(value: Any) -> float | None:
@@ -234,4 +260,4 @@ def _score_text(result: Mapping[str, Any]) -> str | None:
     score = result.get("reasoning_score")
     if score is None or _number(score) is not None:
         return None
-    return str(score) if isinstance(score, int) and not isinstance(score, bool) else orjson.dumps(score).decode()
+    return jsontext.dumps(score)

@@ -45,7 +45,7 @@ def parse_tools(value: object) -> list[dict[str, Any]]:
         text = value.strip()
         try:
             value = json.loads(text) if text else None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RejectRow("bad_tools", str(error)) from error
     if value is None:
         return []

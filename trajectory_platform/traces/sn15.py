@@ -13,6 +13,7 @@ from typing import Any
 from trajectory_platform import jsontext
 from trajectory_platform.errors import RejectRow
 from trajectory_platform.traces import evidence as proxy_log
+from trajectory_platform.traces.call_flags import call_flags
 from trajectory_platform.traces.calls import ParsedCall, call_of
 from trajectory_platform.traces.schema import Draft, Trajectory, result_text
 
@@ -100,6 +101,7 @@ class _DialogueReader:
         self.draft = Draft()
         self.open_calls: list[tuple[tuple[str, str], str | None]] = []
         self.source_ids: set[str] = set()
+        self.published = frozenset(str(tool["function"]["name"]) for tool in arena_tools())
 
     def read(self, steps: list[Any], binding: Mapping[str, Any] | None) -> str | None:
         query = read_frame(self.draft, steps, binding)
@@ -229,6 +231,8 @@ class _DialogueReader:
             return None
         if isinstance(item.get("parameters"), str):
             self.draft.repair("parameters_not_object", where)
+        for flag in call_flags(call.name, call.arguments, self.published):
+            self.draft.flag(flag)
         if call.call_id is not None:
             if call.call_id in self.source_ids:
                 self.draft.repair("duplicate_tool_call_id", where)

@@ -29,6 +29,7 @@ __all__ = ["ParsedCall", "ParsedReply", "call_of", "calls_of", "normalise_argume
 
 TRUNCATED = "truncated"
 _STRUCTURE = re.compile(r"<(tool_call|response)>")
+_CALL_OPEN = re.compile("<tool_call>")
 _FENCE = re.compile(r"```[A-Za-z_]*[ \t]*\r?\n?")
 _MAX_DAMAGE = 50  # damaged calls after which a reply is not worth reading on; each costs a look at the whole text
 _CALL_CLOSE = re.compile(r"\s*</tool_call>")
@@ -118,8 +119,8 @@ class _TextReader:
         self.damage = 0
 
     def read(self) -> None:
-        self._read_leading_call()
-        tagged = "<tool_call>" in self.text
+        self._read_leading_calls()
+        tagged = any(self._opens_call(match.end()) for match in _CALL_OPEN.finditer(self.text, self.position))
         plain = self.position
         for match in iter(lambda: _STRUCTURE.search(self.text, self.position), None):
             if match.group(1) == "tool_call" and not self._opens_call(match.end()):
@@ -130,16 +131,27 @@ class _TextReader:
                 self._read_block(match.end())
             else:
                 self._read_response(match.end())
+                if not tagged:
+                    self._read_leading_calls()
             plain = self.position
         self._read_plain(self.text[plain:], tagged)
 
-    def _read_leading_call(self) -> None:
-        """Bare JSON at the start (domain 1.7, form 5). Read first: its texts may hold tags."""
-        start = _skip_space(self.text, self.position)
-        if self.text[start : start + 1] in ("[", "{"):
-            calls, problem, end = _bare_calls(self.text, start)
-            if calls or problem:
-                self.calls, self.error, self.position = calls, problem, end
+    def _read_leading_calls(self) -> None:
+        """Bare or fenced JSON where a stretch begins (domain 1.7, form 5). Read first: its texts may hold tags."""
+        while True:
+            start = _skip_space(self.text, self.position)
+            fence = _FENCE.match(self.text, start)
+            inner = _skip_space(self.text, fence.end()) if fence else start
+            if self.text[inner : inner + 1] not in ("[", "{"):
+                return
+            calls, problem, end = _bare_calls(self.text, inner)
+            if not calls and not problem:
+                return
+            self.calls.extend(calls)
+            if problem:
+                self._fail(problem)
+            close = _skip_space(self.text, end)
+            self.position = close + 3 if fence and self.text.startswith("```", close) else end
 
     def _opens_call(self, position: int) -> bool:
         after = _skip_space(self.text, position)

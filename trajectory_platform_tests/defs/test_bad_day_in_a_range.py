@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import date
+import logging
+from datetime import date, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
 
 from trajectory_platform.arena.simulate import simulate
-from trajectory_platform.defs.day_runs import capped, contiguous
+from trajectory_platform.defs.day_runs import MAX_METADATA_BYTES, capped, contiguous, materialise_days
 from trajectory_platform.defs.definitions import build_definitions
 from trajectory_platform.defs.sensors import RANGE_END, RANGE_START, good_days_of_failed_run
+from trajectory_platform.errors import FailPartition
 from trajectory_platform.settings import Settings
-from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.context import StageContext, StageResult
 
 FIRST, LAST, BAD = date(2026, 5, 2), date(2026, 5, 6), "2026-05-04"
 GOOD = {"2026-05-02", "2026-05-03", "2026-05-05", "2026-05-06"}
@@ -64,7 +67,6 @@ def test_day_broken_at_the_source_fails_alone(five_days: Path, tmp_path: Path) -
 def test_day_that_fails_at_the_third_asset_leaves_the_first_two_green(
     five_days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trajectory_platform.errors import FailPartition
     from trajectory_platform.judging import day as judging_day
 
     honest = judging_day.judge_day
@@ -106,12 +108,41 @@ def test_checks_re_read_and_hold(five_days: Path, tmp_path: Path) -> None:
         shown = corpus.materialization.metadata
         assert shown["funnel"].value.startswith("![") and "data:image/svg+xml" in shown["funnel"].value
         assert shown["content_digest"].value and shown["table_version"].value >= 0
-        assert passed == {"conservation": True, "accepted_rows_are_trainable": True, "content_digest": True}
+        names = ("conservation", "accepted_rows_are_trainable", "content_digest", "corpus_digest")
+        assert passed == dict.fromkeys(names, True)
+        damaged = _settings(five_days, tmp_path / "lake")
+        lake = StageContext(damaged).lake
+        manifest = lake.manifest("rejected_traces", BAD)
+        assert manifest is not None
+        (lake.root / "rejected_traces" / next(iter(manifest.files))).write_bytes(b"PAR1")
+        check = definitions.resolve_implicit_global_asset_job_def().get_subset(
+            asset_check_selection={dg.AssetCheckKey(dg.AssetKey("axis_a_corpus"), name) for name in names[:2]}
+            | {dg.AssetCheckKey(dg.AssetKey("axis_a_corpus"), "corpus_digest")},
+            asset_selection=set(),
+        )
+        range_of = {RANGE_START: FIRST.isoformat(), RANGE_END: LAST.isoformat()}
+        again = check.execute_in_process(instance=instance, tags=range_of, raise_on_error=False)
+        verdicts = {e.check_name: (e.passed, e.description) for e in again.get_asset_check_evaluations()}
+        assert verdicts["corpus_digest"] == (False, f"failed on {BAD}")
+        assert verdicts["conservation"] == (False, f"failed on {BAD}"), "unreadable is failed, not broken"
 
 
 def test_metadata_is_cut_with_a_marker() -> None:
     facts = capped({"ids": "x" * 20_000, "rows": 1})
     assert "cut" in facts and "ids" not in facts
+
+
+def test_a_long_range_of_bad_days_is_cut_too() -> None:
+    """A year of bad days with long reasons: the failure event stays small."""
+    days = [(FIRST + timedelta(days=number)).isoformat() for number in range(365)]
+    context = SimpleNamespace(partition_keys=days, log=logging.getLogger("quiet"))
+
+    def stage(_: StageContext, day: str) -> StageResult:
+        raise FailPartition(f"{day}: " + "x" * 5000)
+
+    with pytest.raises(dg.Failure) as failed:
+        list(materialise_days(context, SimpleNamespace(context=None), stage, {}))  # type: ignore[arg-type]
+    assert len(str(failed.value.metadata)) + len(str(failed.value.description)) < 2 * MAX_METADATA_BYTES
 
 
 def test_contiguous_ranges_skip_the_hole() -> None:

@@ -313,3 +313,47 @@ def test_g01_g03_g06_the_schema_never_comes_from_the_rows(tmp_path: Path) -> Non
         assert read.column(0).to_pylist() == [None, "ok"] and read.schema.field("phase").type == pa.string()
     put(lake, RAW_TRACES, fill(RAW_TRACES, trace_ids(20500), phase=notes), identity="many")
     assert 20500 - lake.read(RAW_TRACES, [DAY], columns=["phase"]).column(0).null_count == 20
+
+
+@pytest.mark.parametrize("name", ["with space", "ünï cöde", "hash#q?x", "a=b;c", "ends."])
+def test_a_lake_folder_may_have_any_name_that_delta_keeps(tmp_path: Path, name: str) -> None:
+    lake = Lake(str(tmp_path / name))
+    rows = fill(RAW_TRACES, trace_ids(3))
+    put(lake, RAW_TRACES, rows)
+    assert lake.read(RAW_TRACES).equals(rows) and lake.is_current(RAW_TRACES, DAY, "one")
+    assert {path.name for path in tmp_path.iterdir()} == {name}
+
+
+def test_a_folder_name_that_delta_would_decode_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Abort, match="%"):
+        Lake(str(tmp_path / "per%20cent"))
+
+
+def test_links_and_dots_in_the_lake_path_and_a_changed_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real" / "deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real" / "deep")
+    monkeypatch.chdir(tmp_path)
+    lake = Lake("link/../lake")  # of the link's target, as the operating system reads it
+    monkeypatch.chdir("/")
+    put(lake, RAW_TRACES, fill(RAW_TRACES, trace_ids(2)))
+    assert (tmp_path / "real" / "lake" / "raw_traces").is_dir()
+    assert Lake(str(tmp_path / "real" / "lake")).read(RAW_TRACES).num_rows == 2
+
+
+def test_a_lake_that_is_a_file_fails_in_plain_words(tmp_path: Path) -> None:
+    (tmp_path / "lake").write_text("no folder")
+    lake = Lake(str(tmp_path / "lake"))
+    assert lake.days(RAW_TRACES) == [] and lake.manifest(RAW_TRACES, DAY) is None
+    for table in (RAW_TRACES, TRAJECTORIES):
+        with pytest.raises(FailPartition, match="not published"):
+            put(lake, table, fill(table, trace_ids(1)))
+
+
+def test_manifests_of_some_days(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    for day in (DAY, DAY2):
+        put(lake, RAW_TRACES, fill(RAW_TRACES, trace_ids(1), day), day=day)
+    assert [one.day for one in lake.manifests(RAW_TRACES, [DAY2, "2026-03-09"])] == [DAY2]
+    assert [one.day for one in lake.manifests(RAW_TRACES)] == [DAY, DAY2]

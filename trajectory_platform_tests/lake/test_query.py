@@ -54,15 +54,15 @@ def sealed_lake(lake: Lake) -> Lake:
     problems = [None, "o", "s", "s"]
     put(lake, PROBLEM_SUITES, fill(PROBLEM_SUITES, ["o", "s"], problem_key=["ko", "ks"]))
     put(lake, RAW_TRACES, fill(RAW_TRACES, traces, problem_id=problems))
-    put(lake, TRAJECTORIES, fill(TRAJECTORIES, traces, problem_id=problems))
-    for table in (JUDGED_TRACES, AXIS_A_CORPUS):
-        put(lake, table, fill(table, traces, problem_id=problems, problem_key=key_of))
+    texts = ["text 0", "text o", "text s", "text s2"]
+    put(lake, TRAJECTORIES, fill(TRAJECTORIES, traces, problem_id=problems, content_hash=texts))
+    put(lake, JUDGED_TRACES, fill(JUDGED_TRACES, traces, problem_id=problems, problem_key=key_of))
+    put(lake, AXIS_A_CORPUS, fill(AXIS_A_CORPUS, traces, problem_id=problems, problem_key=key_of, content_hash=texts))
     put(lake, VERDICTS, fill(VERDICTS, traces))
     put(lake, REJECTED_TRACES, fill(REJECTED_TRACES, traces))
     put(lake, LEAK_EDGES, fill(LEAK_EDGES, ["ko", "ko", "ks"], right_key=["ks", "kx", "ko"]))
-    split = fill(
-        LEAK_GUARDED_SPLITS, traces, problem_key=["kr", "ko", "ks", "kz"], pool=["sealed", "train"] + ["sealed"] * 2
-    )
+    pools = ["sealed", "train", "sealed", "sealed"]
+    split = fill(LEAK_GUARDED_SPLITS, traces, problem_key=["kr", "ko", "ks", "kz"], pool=pools, content_hash=texts)
     put(lake, LEAK_GUARDED_SPLITS, split)
     for table in (CHECKPOINT_TRACES, ACTION_SCORES):
         ids = ["c"] * len(traces)
@@ -104,6 +104,19 @@ def test_sealed_rows_cannot_be_reached_around(sealed_lake: Lake) -> None:
     ):
         found = sql(sealed_lake, query)
         assert "ks" not in str(found.to_pydict()) and ":s" not in str(found.to_pydict())
+
+
+def test_a_sealed_dialogue_replayed_under_another_problem_is_hidden(sealed_lake: Lake) -> None:
+    """By its text where a table holds that, by its id in the others, and where another row only names it."""
+    ids = ["r7:o", "r8:o", "r9:o"]
+    texts = {"content_hash": ["text s", "text 0", "text new"]}
+    put(sealed_lake, TRAJECTORIES, fill(TRAJECTORIES, ids, DAY2, problem_id=["o"] * 3, **texts), day=DAY2)
+    put(sealed_lake, JUDGED_TRACES, fill(JUDGED_TRACES, ids, DAY2, problem_id=["o"] * 3), day=DAY2)
+    named = fill(REJECTED_TRACES, ["r5:o", "r6:o"], DAY2, duplicate_of=["r1:s", "r1:o"])
+    put(sealed_lake, REJECTED_TRACES, named, day=DAY2)
+    for table, expected in (("trajectories", ["r9:o"]), ("judged_traces", ["r9:o"]), ("rejected_traces", ["r6:o"])):
+        query = f"select trace_id from {table} where day = '{DAY2}' order by 1"
+        assert sql(sealed_lake, query).column(0).to_pylist() == expected, table
 
 
 def test_a_reason_is_written_down_before_the_query_runs(sealed_lake: Lake) -> None:

@@ -208,3 +208,41 @@ def test_an_unknown_id_is_none(lake: Lake, name: str) -> None:
 
 def test_checkpoints_are_listed_in_the_order_of_days(lake: Lake) -> None:
     assert ledger.checkpoint_ids(lake) == [PARENT, CHILD]
+
+
+def test_training_traces_that_are_held_out_since_are_named(tmp_path: Path) -> None:
+    """Clusters merge and hold-outs come after the training; the old checkpoint must not be scored on those problems."""
+    lake = Lake(str(tmp_path / "lake"))
+    publish(lake, tables.AXIS_A_CORPUS, FIRST, [corpus_row("run1:good", "m", "s", "rules")])
+    checkpoint(lake, PARENT, FIRST, None, [("run1:good", FIRST), ("run1:kept", FIRST)], {})
+    for day, pool in ((FIRST, "train"), (SECOND, "sealed")):
+        rows = [{"problem_key": "key-run1:good", "pool": pool}, {"problem_key": "key-run1:kept", "pool": "train"}]
+        publish(lake, tables.LEAK_CLUSTERS, day, rows)
+        facts = about_checkpoint(lake, PARENT)
+        assert facts is not None
+        assert facts["held_out_since"] == ({} if pool == "train" else {"sealed": 1})
+    assert "HELD OUT since" in checkpoint_text(facts)
+
+
+def test_a_trace_judged_on_two_days_tells_both(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    for day, state, miner in ((FIRST, "trace", "old"), (SECOND, "run_unusable", "new")):
+        row = {"trace_id": "run1:p", "state": state, "folder_day": day, "miner_hotkey": miner}
+        publish(lake, tables.RAW_TRACES, day, [row])
+    publish(lake, tables.AXIS_A_CORPUS, FIRST, [corpus_row("run1:p", "old", "s", "rules")])
+    rejected = {"trace_id": "run1:p", "stage": "ingest", "reason": "run_unusable"}
+    publish(lake, tables.REJECTED_TRACES, SECOND, [rejected])
+    publish(
+        lake, tables.SPLIT_EXCLUSIONS, SECOND, [{"trace_id": "run1:p", "trace_day": FIRST, "reason": "judged_again"}]
+    )
+    facts = about_trace(lake, "run1:p")
+    assert facts is not None
+    told = [(step["stage"], step["decision"]) for step in facts["steps"]]
+    assert told == [
+        ("raw_traces", "trace"),
+        ("axis_a_corpus", "accepted"),
+        ("raw_traces", "run_unusable"),
+        ("axis_a_corpus", "rejected"),
+        ("leak_guarded_splits", "excluded"),
+    ]
+    assert (facts["day"], facts["miner_hotkey"]) == (SECOND, "new")

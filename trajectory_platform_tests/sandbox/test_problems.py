@@ -233,6 +233,13 @@ def test_changed_content_under_one_id_is_kept_apart() -> None:
     ]
 
 
+def test_which_of_two_contents_has_the_plain_id_does_not_depend_on_the_order_of_the_file() -> None:
+    items = [item("p1", "a", "1"), item("p1", "b", "2"), item("p1", "a", "3")]
+    orders = (items, items[::-1], items[1:] + items[:1])
+    tables = [problem_rows(Day(suite={"suite": {}, "problems": order})).to_pylist() for order in orders]
+    assert len(tables[0]) == 3 and tables[0] == tables[1] == tables[2]
+
+
 def test_problems_of_pairs_judged_today_come_with_them() -> None:
     """A pair found in yesterday's folder and judged today needs its reward today."""
     yesterday = Day(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from trajectory_platform.errors import Abort
+from trajectory_platform.errors import Abort, FailPartition
 from trajectory_platform.sandbox.products import attributes_of, load_products, options_of, price_of
 from trajectory_platform_tests.sandbox.market import product
 
@@ -58,8 +58,10 @@ def test_broken_lines_are_skipped_and_counted_with_their_reason() -> None:
 
 
 def test_a_damaged_or_missing_file_stops_with_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(Abort, match="damaged"):
-        load_products(gzip.compress(LINES)[:-12])
+    whole = gzip.compress(LINES)
+    for damaged in (whole[:-12], whole[:-8] + bytes(8), whole[:20] + b"\xff" * 20 + whole[40:]):
+        with pytest.raises(FailPartition, match="damaged"):
+            load_products(damaged)
     with pytest.raises(Abort, match="cannot read"):
         load_products(tmp_path / "nothing.jsonl")
 
@@ -78,3 +80,23 @@ def test_a_price_that_is_no_number_is_never_guessed(price: object) -> None:
 def test_a_lookup_strips_nothing() -> None:
     catalogue = load_products([product("12")])
     assert "12" in catalogue and " 12" not in catalogue and catalogue.get("12 ") is None
+
+
+def test_a_byte_order_mark_and_windows_line_ends_cost_no_document() -> None:
+    plain = load_products(LINES)
+    marked = load_products(b"\xef\xbb\xbf" + LINES.replace(b"\n", b"\r\n"))
+    assert list(marked) == list(plain) and marked.skipped == ()
+
+
+def test_of_different_documents_with_one_id_the_order_of_the_lines_decides_nothing() -> None:
+    documents = [product("1", price=float(price), title=title) for price in (5, 7) for title in ("a", "b")]
+    kept = [load_products(order) for order in (documents, documents[::-1], documents[2:] + documents[:2])]
+    assert all(len(catalogue) == 1 and len(catalogue.skipped) == 3 for catalogue in kept)
+    assert kept[0].get("1") == kept[1].get("1") == kept[2].get("1")
+
+
+def test_a_decompression_bomb_costs_its_line() -> None:
+    bomb = gzip.compress(b"[" * (40 << 20) + b"\n" + LINES)
+    catalogue = load_products(bomb)
+    assert [document["product_id"] for document in catalogue] == ["0", "1", "2", "3", "4"]
+    assert catalogue.skipped_by_reason() == {"line_too_long": 1}

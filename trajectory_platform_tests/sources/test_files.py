@@ -147,3 +147,21 @@ def test_a_day_folder_can_be_named_directly(tmp_path: Path, monkeypatch: pytest.
     for wrong in (str(tmp_path), f"{tmp_path}/2026-05-02", "x"):
         with pytest.raises(Abort, match="day folder"):
             open_folder(wrong)
+
+
+def test_a_link_that_leaves_its_root_is_no_day_folder(tmp_path: Path) -> None:
+    """Nothing behind it would be read, so the answer would be an empty day instead of an error."""
+    small_day(tmp_path / "real")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "2026-05-01").symlink_to(tmp_path / "real" / "2026-05-01")
+    with pytest.raises(Abort, match="link"):
+        open_folder(f"{tmp_path}/other/2026-05-01")
+    (tmp_path / "real" / "2026-05-03").symlink_to("2026-05-01")
+    assert len(open_folder(f"{tmp_path}/real/2026-05-03")[0].open_day(date(2026, 5, 3)).artifacts) == 1
+
+
+@pytest.mark.parametrize("name", ["20260501", "2026-W18-5", "2026-5-1"])
+def test_other_spellings_of_a_date_are_no_day_folders(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(Abort, match="YYYY-MM-DD"):
+        open_folder(f"{tmp_path}/{name}")

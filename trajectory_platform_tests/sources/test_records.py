@@ -62,7 +62,9 @@ def test_the_latest_record_counts_and_the_conflict_is_reported() -> None:
         assert [fault["reason"] for fault in faults] == ["duplicate_record"]
     same, silent = newest([old, dict(old)], key="id", times=("completed_at",), file="runs.jsonl")
     assert (same, silent) == ([old], [])
-    assert newest([{"id": 5}, {}], key="id", times=(), file="f")[1][0]["reason"] == "missing_id"
+    numbered, faults = newest([{"id": 5}, {"id": "5"}, {}, {"id": True}], key="id", times=(), file="f")
+    assert numbered == [{"id": "5"}]  # a number and its text are one id
+    assert [fault["reason"] for fault in faults] == ["missing_id", "missing_id"]
 
 
 _RECORD = st.fixed_dictionaries(

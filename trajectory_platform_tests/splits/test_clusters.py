@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from datetime import date
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trajectory_platform.errors import FailPartition
-from trajectory_platform.sandbox.problems import parse_problem, to_table
+from trajectory_platform.sandbox.problems import Problem, parse_problem, to_table
 from trajectory_platform.settings import HoldOut
 from trajectory_platform.splits.pools import STRICTNESS
 from trajectory_platform_tests.splits.rows import (
@@ -286,3 +287,74 @@ def test_the_hash_seed_changes_nothing() -> None:
         answers.add(run.stdout)
     assert len(answers) == 1
     assert len(json.loads(answers.pop())[0]) == 21
+
+
+def test_a_trace_bound_by_a_later_listing_keeps_cluster_and_pool_when_that_arrives() -> None:
+    """Judged before midnight, listed in the next day's folder: its problem is one node, then and afterwards."""
+    later = public("p", "a red pot", ["1"])
+    twin = public("q", "A red  pot!", ["9"], category="product")
+    moved = link(
+        "p",
+        problem_key=later.problem_key,
+        query="a red pot",
+        query_verified=True,
+        outcome_success=True,
+        recommended_ids=["5"],
+    )
+    judged = links(moved)
+    rows = on_days(("2026-05-01", [twin, public("r", "blue", ["5"], category="product")]), ("2026-05-02", [later]))
+    before = clusters(rows, judged, day=date(2026, 5, 1)).clusters.to_pylist()
+    after = clusters(rows, judged, day=date(2026, 5, 2)).clusters.to_pylist()
+
+    def facts(found: list[dict[str, object]]) -> dict[object, tuple[object, ...]]:
+        return {row["problem_key"]: (row["cluster_id"], row["pool"], row["first_seen"]) for row in found}
+
+    assert facts(before) == facts(after) and later.problem_key in facts(before)
+    assert facts(before)[later.problem_key][0] == facts(before)[twin.problem_key][0]
+
+
+def test_pools_only_tighten_when_traces_move_over_midnight() -> None:
+    """Whatever is listed a day late, and whatever the traces claim."""
+    for seed in range(40):
+        chance = random.Random(seed)
+        made = [
+            public(f"p{n}", f"query {chance.randrange(12)}", [str(chance.randrange(15))], category="product")
+            if chance.random() < 0.6
+            else hidden(f"p{n}", category="product")
+            for n in range(20)
+        ]
+        days = [f"2026-05-0{day}" for day in (1, 2, 3, 4)]
+        listed: dict[str, list[Problem]] = {day: [] for day in days}
+        traces = []
+        for problem in made:
+            first = chance.randrange(3)
+            listed[days[first + 1]].append(problem)
+            for _ in range(3):
+                day = days[chance.choice((first, first + 1))]
+                stated = problem.query or f"query {chance.randrange(12)}"
+                traces.append(
+                    link(
+                        problem.problem_id,
+                        day=day,
+                        problem_key=problem.problem_key,
+                        category="product",
+                        query=stated,
+                        query_verified=problem.query is not None,
+                        outcome_success=chance.random() < 0.7,
+                        recommended_ids=[str(chance.randrange(15))],
+                    )
+                )
+        judged = links(*traces)
+        rows = on_days(*listed.items())
+        held: dict[str, str] = {}
+        for day in days:
+            now = {row["problem_key"]: row["pool"] for row in _rows_of(rows, judged, day)}
+            assert set(held) <= set(now), (seed, day, "a problem vanished")
+            looser = [key for key, pool in held.items() if STRICTNESS.index(now[key]) < STRICTNESS.index(pool)]
+            assert not looser, (seed, day)
+            held = now
+
+
+def _rows_of(rows: pa.Table, judged: pa.Table, day: str) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = clusters(rows, judged, day=date.fromisoformat(day)).clusters.to_pylist()
+    return found

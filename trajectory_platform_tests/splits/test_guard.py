@@ -178,3 +178,28 @@ def test_every_row_of_the_window_ends_in_exactly_one_place(drawn: list[tuple[int
     survivors = {name for name in split.exclusions["duplicate_of"].to_pylist() if name is not None}
     assert survivors <= set(kept)
     assert_disjoint(split.splits)
+
+
+def test_of_a_trace_judged_again_only_the_latest_day_counts() -> None:
+    """Three partitions hold it; two exclusions of one trace are two rows; no copy of it survives in its place."""
+    rows = corpus(
+        *[{"trace_id": "t", "day": f"2026-05-{day:02}", "content_hash": f"h{day % 2}"} for day in (7, 8, 9)],
+        {"trace_id": "other", "day": "2026-05-08"},
+    )
+    split = split_window(rows, leak_clusters(k1="train"), day=DAY, window_days=4)
+    assert [(row["trace_id"], row["trace_day"]) for row in split.splits.to_pylist()] == [
+        ("other", "2026-05-08"),
+        ("t", "2026-05-09"),
+    ]
+    assert [(row["trace_day"], row["reason"]) for row in split.exclusions.to_pylist()] == [
+        ("2026-05-07", "judged_again"),
+        ("2026-05-08", "judged_again"),
+    ]
+
+
+def test_a_trace_rejected_when_it_was_judged_again_is_out() -> None:
+    rows = corpus({"trace_id": "t", "day": "2026-05-08"}, {"trace_id": "u", "day": "2026-05-08"})
+    judged = pa.table({"trace_id": ["t", "u", "t", "u"], "day": ["2026-05-08"] * 2 + ["2026-05-09", "2026-05-11"]})
+    split = split_window(rows, leak_clusters(k1="train"), day=DAY, window_days=4, judged=judged)
+    assert split.splits["trace_id"].to_pylist() == ["u"], "what is judged after the as-of day is not known on it"
+    assert split.exclusions["reason"].to_pylist() == ["judged_again"]

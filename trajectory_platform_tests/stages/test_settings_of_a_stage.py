@@ -1,0 +1,64 @@
+"""Exactly the settings that a stage reads enter its identity: no stage reads one that could change behind its back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trajectory_platform.settings import STAGE_SETTINGS, Settings
+from trajectory_platform.stages import checkpoints, splits
+from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.plain import DAILY_STAGES
+from trajectory_platform_tests.stages.arena_days import make_days, settings_for
+
+DAY = "2026-05-02"
+# Where things are, and what never changes a result (tests of its own hold that).
+PLACES = {"data_root", "lake_uri", "checkpoint_root", "batch_rows", "workers"}
+# Read to find the input partitions, which enter the identity themselves; the recipe enters resolved.
+BY_INPUTS = {"window_days", "recipe"}
+STAGES = (
+    *DAILY_STAGES,
+    ("leak_clusters", splits.leak_clusters),
+    ("leak_guarded_splits", splits.leak_guarded_splits),
+    ("sft_checkpoint", lambda ctx, day: checkpoints.sft_checkpoint(ctx, day, run=None)),
+    ("sft_eval", lambda ctx, day: checkpoints.sft_eval(ctx, day, run=None)),
+    ("checkpoint_lineage", checkpoints.checkpoint_lineage),
+)
+
+
+class Recorded:
+    """Settings that note which of their fields were read."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.read: set[str] = set()
+        self._settings = settings
+
+    def __getattr__(self, name: str) -> Any:
+        if name in Settings.model_fields:
+            self.read.add(name)
+        return getattr(self._settings, name)
+
+
+def test_each_stage_reads_what_its_identity_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trajectory_platform.evaluation import child
+
+    monkeypatch.setattr(child, "plain_runner", lambda *_: pytest.fail("too few traces: nothing is to be trained"))
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("min_traces: 1000\n")
+    days = make_days(tmp_path / "days", days=1)
+    settings = settings_for(days, tmp_path / "lake", recipe=str(recipe))
+    for name, stage in STAGES:
+        recorded = Recorded(settings)
+        ctx = StageContext(recorded)  # type: ignore[arg-type]
+        assert not stage(ctx, DAY).skipped
+        found = recorded.read - PLACES - (BY_INPUTS if name not in ("leak_guarded_splits",) else set())
+        assert found == set(STAGE_SETTINGS[name]), name
+    assert set(STAGE_SETTINGS) == {name for name, _ in STAGES}
+
+
+def test_home_is_expanded_in_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TRAJECTORY_PLATFORM_LAKE_URI", "~/lake")
+    assert Settings().lake_uri == str(tmp_path / "lake")
