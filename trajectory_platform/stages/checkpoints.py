@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from trajectory_platform.evaluation.child import Runner
+    from trajectory_platform.lake.tables import Table
 
 SFT = {"stage": "sft"}
 _TEXTS = ["trace_id", "messages", "tools"]
@@ -66,8 +67,8 @@ def sft_checkpoint(ctx: StageContext, day: str, *, run: Runner | None) -> StageR
         }
         return Produced(
             [
-                Output(tables.CHECKPOINT_TRACES, result.traces, part=SFT),
-                Output(tables.CHECKPOINTS, result.checkpoints, part=SFT),
+                _beside_others(ctx, tables.CHECKPOINT_TRACES, day, result.checkpoint_id, result.traces),
+                _beside_others(ctx, tables.CHECKPOINTS, day, result.checkpoint_id, result.checkpoints),
             ],
             summary,
         )
@@ -88,23 +89,26 @@ def sft_checkpoint(ctx: StageContext, day: str, *, run: Runner | None) -> StageR
 def sft_eval(ctx: StageContext, day: str, *, run: Runner | None) -> StageResult:
     """Teacher-forced next-action scores of the day's SFT checkpoint on the dev pool."""
     from trajectory_platform.evaluation import actions, launch
+    from trajectory_platform.training.checkpoints import verify_checkpoint
     from trajectory_platform.training.recipe import load_recipe
 
     plan = load_recipe(ctx.settings.recipe).evaluation
     corpus_days = published_window(ctx, tables.AXIS_A_CORPUS, day)
 
+    checkpoint = current_checkpoint(ctx, day)
+
     def body() -> Produced:
-        checkpoint = _checkpoint_row(ctx, day)
         if checkpoint is None:
-            empty = tables.ACTION_SCORES.schema().empty_table()
-            return Produced([Output(tables.ACTION_SCORES, empty, part=SFT)], {"state": "no_checkpoint", "turns": 0})
+            nothing = _beside_others(ctx, tables.ACTION_SCORES, day, None, tables.ACTION_SCORES.schema().empty_table())
+            return Produced([nothing], {"state": "no_checkpoint", "turns": 0})
+        verify_checkpoint(Path(ctx.settings.checkpoint_root) / checkpoint["path"])
         result = launch.evaluate_actions(
             checkpoint=Path(ctx.settings.checkpoint_root) / checkpoint["path"],
             day=day,
             stage="sft",
             splits=ctx.lake.read(tables.LEAK_GUARDED_SPLITS, [day]),
             corpus=_corpus(ctx, corpus_days),
-            trained=ctx.lake.read(tables.CHECKPOINT_TRACES, [day]),
+            trained=_traced(ctx, day, checkpoint["checkpoint_id"]),
             plan=plan,
             runner=run,
         )
@@ -120,7 +124,8 @@ def sft_eval(ctx: StageContext, day: str, *, run: Runner | None) -> StageResult:
             ),
             **{key: value for key, value in result.counts.items() if isinstance(value, int)},
         }
-        return Produced([Output(tables.ACTION_SCORES, result.scores, part=SFT)], summary)
+        scores = _beside_others(ctx, tables.ACTION_SCORES, day, checkpoint["checkpoint_id"], result.scores)
+        return Produced([scores], summary)
 
     return run_stage(
         ctx,
@@ -130,7 +135,7 @@ def sft_eval(ctx: StageContext, day: str, *, run: Runner | None) -> StageResult:
         tables=(tables.ACTION_SCORES,),
         inputs={
             **input_digests(ctx, {"leak_guarded_splits": [day], "axis_a_corpus": corpus_days}),
-            **input_digests(ctx, {"checkpoints": [day], "checkpoint_traces": [day]}, SFT),
+            "checkpoint": _named(checkpoint),
         },
         body=body,
         part=SFT,
@@ -148,20 +153,22 @@ def checkpoint_lineage(ctx: StageContext, day: str) -> StageResult:
 
     corpus_days = published_window(ctx, tables.AXIS_A_CORPUS, day)
 
+    checkpoint = current_checkpoint(ctx, day)
+
     def body() -> Produced:
-        checkpoint = _checkpoint_row(ctx, day)
-        traced = ctx.lake.read(tables.CHECKPOINT_TRACES, [day]).to_pylist() if checkpoint else []
+        traced = _traced(ctx, day, checkpoint["checkpoint_id"]).to_pylist() if checkpoint else []
         if checkpoint and trace_list_digest([row["trace_id"] for row in traced]) != checkpoint["trace_list_digest"]:
             raise FailPartition(f"{checkpoint['checkpoint_id']}: checkpoint_traces is not the list it was trained on")
         rows = _counted(ctx, corpus_days, traced, day)
+        name = checkpoint["checkpoint_id"] if checkpoint else None
         summary = {
-            "checkpoint_id": checkpoint["checkpoint_id"] if checkpoint else "",
+            "checkpoint_id": name or "",
             "traces": len(traced),
             "miners": len({row["miner_hotkey"] for row in rows}),
             "strategies": len({row["strategy_cluster"] for row in rows}),
             "trace_days": len({row["trace_day"] for row in rows}),
         }
-        return Produced([Output(tables.CHECKPOINT_LINEAGE, _table(rows), part=SFT)], summary)
+        return Produced([_beside_others(ctx, tables.CHECKPOINT_LINEAGE, day, name, _table(rows))], summary)
 
     return run_stage(
         ctx,
@@ -170,8 +177,9 @@ def checkpoint_lineage(ctx: StageContext, day: str) -> StageResult:
         code_version="1",
         tables=(tables.CHECKPOINT_LINEAGE,),
         inputs={
-            **input_digests(ctx, {"checkpoints": [day], "checkpoint_traces": [day]}, SFT),
+            **input_digests(ctx, {"checkpoint_traces": [day]}, SFT),
             **input_digests(ctx, {"axis_a_corpus": corpus_days}),
+            "checkpoint": _named(checkpoint),
         },
         body=body,
         part=SFT,
@@ -180,7 +188,7 @@ def checkpoint_lineage(ctx: StageContext, day: str) -> StageResult:
 
 def _forget_lost(ctx: StageContext, day: str) -> None:
     """A slot whose checkpoint folder has gone is not current: the weights are what was published."""
-    row = _checkpoint_row(ctx, day)
+    row = current_checkpoint(ctx, day)
     if row is not None and not (Path(ctx.settings.checkpoint_root) / row["path"]).is_dir():
         ctx.lake.invalidate(tables.CHECKPOINTS, day, SFT)
 
@@ -200,9 +208,36 @@ def _corpus(ctx: StageContext, days: list[str]) -> Iterator[pa.RecordBatch]:
         yield from ctx.lake.batches(tables.AXIS_A_CORPUS, day, columns=_TEXTS, batch_rows=ctx.settings.batch_rows)
 
 
-def _checkpoint_row(ctx: StageContext, day: str) -> dict[str, Any] | None:
-    rows = [row for row in ctx.lake.read(tables.CHECKPOINTS, [day]).to_pylist() if row["stage"] == "sft"]
-    return rows[0] if rows else None
+def current_checkpoint(ctx: StageContext, day: str) -> dict[str, Any] | None:
+    """The row of the checkpoint that the present settings made of a day; None when there is none.
+
+    The slot of a day and stage is a ledger: a checkpoint of another recipe stays in it, with its traces and scores,
+    so that what fed it can always be answered. The manifest says which one is the newest.
+    """
+    manifest = ctx.lake.manifest(tables.CHECKPOINTS, day, SFT)
+    name = manifest.summary.get("checkpoint_id") if manifest else None
+    rows = ctx.lake.read(tables.CHECKPOINTS, [day]).to_pylist() if name else []
+    return next((row for row in rows if row["checkpoint_id"] == name), None)
+
+
+def _beside_others(ctx: StageContext, table: Table, day: str, name: str | None, rows: pa.Table) -> Output:
+    """The rows of one checkpoint beside those of the other checkpoints of the same day and stage."""
+    import pyarrow as pa
+
+    present = ctx.lake.read(table, [day]).to_pylist()
+    others = [row for row in present if row["stage"] == SFT["stage"] and row["checkpoint_id"] != name]
+    return Output(table, pa.Table.from_pylist([*others, *rows.to_pylist()], schema=table.schema()), part=SFT)
+
+
+def _traced(ctx: StageContext, day: str, name: str) -> pa.Table:
+    import pyarrow.compute as pc
+
+    return ctx.lake.read(tables.CHECKPOINT_TRACES, [day], filter=pc.field("checkpoint_id") == name)
+
+
+def _named(checkpoint: dict[str, Any] | None) -> str:
+    """What of a checkpoint enters the identity of what is made from it: its id, which digests everything in it."""
+    return "none" if checkpoint is None else checkpoint["checkpoint_id"]
 
 
 def _described_inputs(ctx: StageContext, named: dict[str, list[str]]) -> dict[str, dict[str, Any]]:

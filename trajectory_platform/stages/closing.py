@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trajectory_platform.lake import tables
+from trajectory_platform.stages.checkpoints import current_checkpoint
 from trajectory_platform.stages.context import StageContext
 
 FUNNEL_STEPS = (
@@ -89,7 +90,9 @@ def score_metrics(ctx: StageContext, day: str) -> dict[str, Any]:
     from trajectory_platform.evaluation.metrics import action_metrics
     from trajectory_platform.training.recipe import load_recipe
 
-    rows = ctx.lake.read(tables.ACTION_SCORES, [day]).to_pylist()
+    checkpoint = current_checkpoint(ctx, day)
+    name = checkpoint["checkpoint_id"] if checkpoint else None
+    rows = [row for row in ctx.lake.read(tables.ACTION_SCORES, [day]).to_pylist() if row["checkpoint_id"] == name]
     return action_metrics(rows, load_recipe(ctx.settings.recipe).evaluation)
 
 

@@ -11,6 +11,7 @@ from trajectory_platform.errors import FailPartition
 from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages import closing
+from trajectory_platform.stages.checkpoints import current_checkpoint
 from trajectory_platform.stages.context import StageContext
 
 _AXIS_LABELS = ("A", "mixed", "B", "unknown")
@@ -157,8 +158,8 @@ def _largest_clusters(ctx: StageContext, as_of: str) -> list[dict[str, Any]]:
 def _checkpoint(ctx: StageContext, as_of: str) -> list[tuple[str, Any]]:
     from trajectory_platform.lineage import questions
 
-    listed = ctx.lake.read(tables.CHECKPOINTS, [as_of], columns=["checkpoint_id"]).column("checkpoint_id").to_pylist()
-    facts = questions.about_checkpoint(ctx.lake, max(listed)) if listed else None
+    checkpoint = current_checkpoint(ctx, as_of)
+    facts = questions.about_checkpoint(ctx.lake, checkpoint["checkpoint_id"]) if checkpoint else None
     if facts is None:
         return []
     holds = "yes" if facts["trace_list_holds"] else "NO: the published list is not the trained one"

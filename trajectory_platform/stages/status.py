@@ -6,6 +6,7 @@ from typing import Any
 
 from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
+from trajectory_platform.stages.checkpoints import current_checkpoint
 from trajectory_platform.stages.context import StageContext
 
 _CHAIN = (
@@ -58,10 +59,11 @@ def lake_status(settings: Settings) -> dict[str, Any]:
 
 def newest_checkpoint(ctx: StageContext) -> dict[str, Any] | None:
     """The checkpoint with the newest as-of day, with its teacher-forced scores where they exist."""
-    listed = ctx.lake.read(tables.CHECKPOINTS, columns=["checkpoint_id", "day", "stage", "traces"]).to_pylist()
-    if not listed:
+    listed = ctx.lake.read(tables.CHECKPOINTS, columns=["day"]).column("day").to_pylist()
+    row = current_checkpoint(ctx, max(listed)) if listed else None
+    if row is None:
         return None
-    newest = max(listed, key=lambda row: (row["day"], row["checkpoint_id"]))
+    newest = {name: row[name] for name in ("checkpoint_id", "day", "stage", "traces")}
     scores = ctx.lake.read(tables.ACTION_SCORES, [newest["day"]], columns=["checkpoint_id", "tool_correct"]).to_pylist()
     own = [row["tool_correct"] for row in scores if row["checkpoint_id"] == newest["checkpoint_id"]]
     return {**newest, "scored_turns": len(own), "tool_accuracy": sum(own) / len(own) if own else None}
@@ -92,7 +94,7 @@ def _next_step(ctx: StageContext, days: list[dict[str, Any]], checkpoint: dict[s
         return f"trajectory-platform ingest --from {open_days[0]} --to {open_days[-1]}"
     newest = days[-1]["day"]
     tried = ctx.lake.manifest(tables.CHECKPOINTS, newest, {"stage": "sft"})
-    if tried is not None and not tried.rows:
+    if tried is not None and not tried.summary.get("checkpoint_id"):
         return f"nothing to train as of {newest} ({tried.summary.get('reason') or 'no rows'}): ingest more days"
     if checkpoint is None or checkpoint["day"] < newest:
         return f"trajectory-platform train sft --as-of {newest}"

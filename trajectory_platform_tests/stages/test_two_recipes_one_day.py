@@ -1,0 +1,81 @@
+"""From a raw day to a scored checkpoint without an orchestrator; a second recipe never erases the first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trajectory_platform.lake import tables
+from trajectory_platform.lineage import questions
+from trajectory_platform.settings import Settings
+from trajectory_platform.stages import audits, closing
+from trajectory_platform.stages.checkpoints import current_checkpoint
+from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.plain import ingest_days, train_days
+from trajectory_platform.training.recipe import load_recipe
+from trajectory_platform_tests.stages.arena_days import DAYS, make_days, settings_for
+
+
+def _recipe(folder: Path, name: str, learning_rate: float) -> str:
+    recipe: dict[str, Any] = load_recipe("fast").model_dump(mode="json")
+    recipe |= {"name": name, "max_steps": 3, "token_budget": 4000, "threads": 1, "min_traces": 1}
+    recipe["optimiser"]["learning_rate"] = learning_rate
+    recipe["evaluation"]["max_turns"] = 4
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    return str(path)
+
+
+def _train(settings: Settings) -> dict[str, str]:
+    return {fact["stage"]: fact["state"] for fact in train_days(settings, "sft", DAYS[1])}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    made = settings_for(make_days(tmp_path / "days", days=2), tmp_path / "lake")
+    facts = list(ingest_days(made, None, None, None))
+    assert {fact["state"] for fact in facts} == {"published"}
+    return made
+
+
+def test_a_second_recipe_keeps_the_first_checkpoint_its_traces_and_its_scores(
+    settings: Settings, tmp_path: Path
+) -> None:
+    one = settings.model_copy(update={"recipe": _recipe(tmp_path, "one", 1e-3)})
+    two = settings.model_copy(update={"recipe": _recipe(tmp_path, "two", 2e-3)})
+    assert set(_train(one).values()) == {"published"}
+    assert set(_train(one).values()) == {"current"}
+    ctx = StageContext(one)
+    first = current_checkpoint(ctx, DAYS[1])
+    assert first is not None
+    assert _train(two)["sft_checkpoint"] == "published"
+    second = current_checkpoint(ctx, DAYS[1])
+    assert second is not None and second["checkpoint_id"] != first["checkpoint_id"]
+    for name in (first["checkpoint_id"], second["checkpoint_id"]):
+        facts = questions.about_checkpoint(ctx.lake, name)
+        assert facts is not None and facts["trace_list_holds"] and facts["traces"] > 0
+        assert sum(facts["miners"].values()) == facts["traces"]
+    scores = ctx.lake.read(tables.ACTION_SCORES, [DAYS[1]]).to_pylist()
+    assert {row["checkpoint_id"] for row in scores} == {first["checkpoint_id"], second["checkpoint_id"]}
+    shown = closing.score_metrics(StageContext(two), DAYS[1])["categories"][0]["turns"]
+    assert shown == sum(row["checkpoint_id"] == second["checkpoint_id"] for row in scores)
+    assert audits.checkpoint_intact(ctx, DAYS[1])["passed"]
+    # back to the first recipe: nothing is trained again, and it is the current one
+    assert _train(one)["sft_checkpoint"] == "published"
+    back = current_checkpoint(ctx, DAYS[1])
+    assert back == first
+
+
+def test_no_dev_trace_was_trained_on(settings: Settings, tmp_path: Path) -> None:
+    chosen = settings.model_copy(update={"recipe": _recipe(tmp_path, "one", 1e-3)})
+    _train(chosen)
+    ctx = StageContext(chosen)
+    pools = {row["trace_id"]: row["pool"] for row in ctx.lake.read(tables.LEAK_GUARDED_SPLITS, [DAYS[1]]).to_pylist()}
+    trained = ctx.lake.read(tables.CHECKPOINT_TRACES, [DAYS[1]]).to_pylist()
+    scored = ctx.lake.read(tables.ACTION_SCORES, [DAYS[1]]).to_pylist()
+    assert trained and scored
+    assert {pools[row["trace_id"]] for row in trained} == {"train"}
+    assert {pools[row["trace_id"]] for row in scored} == {"dev"}
