@@ -50,7 +50,8 @@ def measure(days: Path, lake: Path) -> None:
     yardstick = child(["--stage", "yardstick", "--days-dir", str(days), "--lake", str(lake)])
     traces = yardstick["rows"]
     print(
-        f"{traces} artifacts, {yardstick['stored'] / 2**20:.1f} MiB stored, {yardstick['inflated'] / 2**20:.1f} MiB inflated"
+        f"{traces} artifacts, {yardstick['stored'] / 2**20:.1f} MiB stored, "
+        f"{yardstick['inflated'] / 2**20:.1f} MiB inflated"
     )
     print(f"{'stage':<28}{'CPU s':>8}{'traces/s':>10}{'ratio':>8}{'peak MiB':>10}")
     total = 0.0

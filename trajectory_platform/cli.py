@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from trajectory_platform.errors import Abort, PlatformError
+from trajectory_platform.output import counts_text, print_json, report_days, write_lines, write_rows
 
 if TYPE_CHECKING:
     from trajectory_platform.settings import Settings
@@ -61,7 +62,7 @@ def status(as_json: JsonOption = False) -> None:
     from trajectory_platform.stages.status import lake_status, render_status
 
     facts = lake_status(_settings())
-    _print_json(facts) if as_json else typer.echo(render_status(facts))
+    print_json(facts) if as_json else typer.echo(render_status(facts))
 
 
 @app.command()
@@ -70,7 +71,7 @@ def doctor(as_json: JsonOption = False) -> None:
     from trajectory_platform.stages.doctor import examine, render_findings
 
     findings = examine(_settings())
-    _print_json(findings) if as_json else typer.echo(render_findings(findings))
+    print_json(findings) if as_json else typer.echo(render_findings(findings))
     if any(finding["level"] == "error" for finding in findings):
         raise typer.Exit(1)
 
@@ -85,7 +86,7 @@ def ingest(
     """Raw days to the axis-A corpus in the lake, as the Dagster job ingest_and_curate does it."""
     from trajectory_platform.stages.plain import ingest_days
 
-    _report_days(ingest_days(_settings(), day, first, last), as_json)
+    report_days(ingest_days(_settings(), day, first, last), as_json)
 
 
 @app.command()
@@ -101,7 +102,7 @@ def train(
     settings = _settings()
     if recipe:
         settings = settings.model_copy(update={"recipe": recipe})
-    _report_days(train_days(settings, stage, as_of), as_json)
+    report_days(train_days(settings, stage, as_of), as_json)
 
 
 @arena_app.command("simulate")
@@ -124,7 +125,7 @@ def arena_simulate(
             out, days=days, traces_per_day=traces_per_day, seed=seed, first_day=_day(first_day), progress=advance
         )
     facts = {**report.__dict__, "out": str(out)} if hasattr(report, "__dict__") else {"out": str(out)}
-    _print_json(facts) if as_json else typer.echo("\n".join(f"{name:>18}  {value}" for name, value in facts.items()))
+    print_json(facts) if as_json else typer.echo("\n".join(f"{name:>18}  {value}" for name, value in facts.items()))
 
 
 @traces_app.command("show")
@@ -133,7 +134,7 @@ def traces_show(trace_id: str, as_json: JsonOption = False) -> None:
     from trajectory_platform.stages.traces import find_trace, render_trace
 
     row = find_trace(_settings(), trace_id)
-    _print_json(row) if as_json else typer.echo(render_trace(row))
+    print_json(row) if as_json else typer.echo(render_trace(row))
 
 
 @traces_app.command("lint")
@@ -145,7 +146,7 @@ def traces_lint(files: list[Path], as_json: JsonOption = False) -> None:
     for file in files:
         for row in lint_file(_settings(), file):
             worst = max(worst, 1 if row["rejected"] else 0)
-            _print_json(row) if as_json else typer.echo(row["text"])
+            print_json(row) if as_json else typer.echo(row["text"])
     if worst:
         raise typer.Exit(1)
 
@@ -156,7 +157,7 @@ def normalise(day_dir: DayDir, out: OutFile, as_json: JsonOption = False) -> Non
     from trajectory_platform.stages import folder
 
     listed = folder.open_folder(_settings(), day_dir)
-    _write_rows(out, folder.normalise_rows(listed), as_json, count_by=("readable", "reason"), faults=listed.faults)
+    write_rows(out, folder.normalise_rows(listed), as_json, count_by=("readable", "reason"), faults=listed.faults)
 
 
 @app.command()
@@ -171,7 +172,7 @@ def score(
 
     listed = folder.open_folder(_settings(), day_dir)
     rows = folder.score_rows(listed, suite or [])
-    _write_rows(out, rows, as_json, count_by=("outcome", "reason"), faults=listed.faults)
+    write_rows(out, rows, as_json, count_by=("outcome", "reason"), faults=listed.faults)
 
 
 @app.command()
@@ -187,7 +188,7 @@ def judge(
     settings = _settings()
     listed = folder.open_folder(settings, day_dir)
     rows = folder.judge_rows(listed, judge or settings.judge)
-    _write_rows(out, rows, as_json, count_by=("judge_kind", "score_regime"), faults=listed.faults)
+    write_rows(out, rows, as_json, count_by=("judge_kind", "score_regime"), faults=listed.faults)
 
 
 @app.command()
@@ -206,10 +207,10 @@ def curate(
     summary = {**result.summary, "faults": listed.faults}
     out.mkdir(parents=True, exist_ok=True)
     accepted = (folder.accepted_row(row) for batch in result.accepted for row in batch.to_pylist())
-    _write_lines(out / "accepted.jsonl", accepted)
-    _write_lines(out / "rejected.jsonl", (folder.rejected_row(row) for row in result.rejected.to_pylist()))
-    _write_lines(out / "summary.json", [summary])
-    _print_json(summary) if as_json else typer.echo(_counts_text(summary))
+    write_lines(out / "accepted.jsonl", accepted)
+    write_lines(out / "rejected.jsonl", (folder.rejected_row(row) for row in result.rejected.to_pylist()))
+    write_lines(out / "summary.json", [summary])
+    print_json(summary) if as_json else typer.echo(counts_text(summary))
 
 
 @app.command()
@@ -231,7 +232,7 @@ def split(
         max_cluster_share=chosen.max_cluster_share,
         min_problems_for_share=chosen.min_problems_for_share,
     )
-    _write_rows(out, iter(rows), as_json, count_by=("pool", "error"))
+    write_rows(out, iter(rows), as_json, count_by=("pool", "error"))
 
 
 @leaks_app.command("explain")
@@ -240,7 +241,7 @@ def leaks_explain(left: str, right: str, as_json: JsonOption = False) -> None:
     from trajectory_platform.stages.leaks import explain_problems
 
     facts = explain_problems(_settings(), left, right)
-    _print_json(facts) if as_json else typer.echo(facts["text"])
+    print_json(facts) if as_json else typer.echo(facts["text"])
 
 
 @lineage_app.command("checkpoint")
@@ -251,7 +252,7 @@ def lineage_checkpoint(checkpoint_id: str, as_json: JsonOption = False) -> None:
     facts = questions.about_checkpoint(_lake(), checkpoint_id)
     if facts is None:
         raise Abort(f"no checkpoint {checkpoint_id!a} in the lake: 'trajectory-platform status' names the newest")
-    _print_json(facts) if as_json else typer.echo(questions.checkpoint_text(facts))
+    print_json(facts) if as_json else typer.echo(questions.checkpoint_text(facts))
 
 
 @lineage_app.command("trace")
@@ -262,7 +263,7 @@ def lineage_trace(trace_id: str, as_json: JsonOption = False) -> None:
     facts = questions.about_trace(_lake(), trace_id)
     if facts is None:
         raise Abort(f"no trace {trace_id!a} in the lake: ids are {{eval_run_id}}:{{problem_id}}")
-    _print_json(facts) if as_json else typer.echo(questions.trace_text(facts))
+    print_json(facts) if as_json else typer.echo(questions.trace_text(facts))
 
 
 @app.command()
@@ -291,7 +292,7 @@ def sql(
     table = run_sql(_lake(), query, sealed_reason=sealed, at=datetime.now(UTC), max_rows=limit)
     if as_json:
         for row in table.to_pylist():
-            _print_json(row)
+            print_json(row)
     else:
         from trajectory_platform.stages.text import render_table
 
@@ -310,7 +311,7 @@ def lake_vacuum(
     from trajectory_platform.lake.retention import vacuum
 
     facts = vacuum(_lake(), dry_run=dry_run, partition_versions=not checkpoints_only).__dict__
-    _print_json(facts) if as_json else typer.echo(_counts_text(facts))
+    print_json(facts) if as_json else typer.echo(counts_text(facts))
 
 
 @lake_app.command("verify")
@@ -320,7 +321,7 @@ def lake_verify(as_json: JsonOption = False) -> None:
 
     damages = [damage.__dict__ for damage in verify(_lake())]
     lines = [f"{one['table']} {one['day']}: {one['reason']}: {one['detail']}" for one in damages]
-    _print_json({"damaged": damages}) if as_json else typer.echo("\n".join(lines) or "every published day holds")
+    print_json({"damaged": damages}) if as_json else typer.echo("\n".join(lines) or "every published day holds")
     if damages:
         raise typer.Exit(1)
 
@@ -351,77 +352,6 @@ def _day(text: str) -> Any:
         return date.fromisoformat(text)
     except ValueError:
         raise Abort(f"{text!r} is not a day: write YYYY-MM-DD") from None
-
-
-def _print_json(value: Any) -> None:
-    from trajectory_platform import jsontext
-
-    sys.stdout.write(jsontext.dumps_line(value) + "\n")
-
-
-def _write_lines(path: Path, rows: Any) -> int:
-    """Write JSON lines; a file appears whole or not at all. A device or pipe is written to, never replaced."""
-    from trajectory_platform import jsontext
-
-    if path.is_dir():
-        raise Abort(f"{path} is a folder: name a file to write")
-    special = path.exists() and not path.is_file()
-    temporary = path if special else path.with_name(f".{path.name}.part")
-    count = 0
-    try:
-        with temporary.open("w", encoding="utf-8") as handle:
-            for row in rows:
-                handle.write(jsontext.dumps_line(row) + "\n")
-                count += 1
-        if not special:
-            temporary.replace(path)
-    finally:
-        if not special:
-            temporary.unlink(missing_ok=True)
-    return count
-
-
-def _write_rows(
-    out: Path, rows: Any, as_json: bool, count_by: tuple[str, ...], faults: dict[str, int] | None = None
-) -> None:
-    counts: dict[str, dict[str, int]] = {name: {} for name in count_by}
-
-    def counted() -> Any:
-        for row in rows:
-            for name in count_by:
-                word = str(row.get(name))
-                counts[name][word] = counts[name].get(word, 0) + 1
-            yield row
-
-    out.parent.mkdir(parents=True, exist_ok=True)
-    written = _write_lines(out, counted())
-    facts = {"rows": written, "out": str(out), **{f"by_{name}": dict(sorted(c.items())) for name, c in counts.items()}}
-    if faults is not None:
-        facts["faults"] = faults
-    _print_json(facts) if as_json else typer.echo(_counts_text(facts))
-
-
-def _report_days(results: Any, as_json: bool) -> None:
-    failed = False
-    for fact in results:
-        failed = failed or fact["state"] == "failed"
-        if as_json:
-            _print_json(fact)
-        else:
-            typer.echo(f"{fact['day']}  {fact['stage']:<20} {fact['state']:<8} {fact['text']}")
-    if failed:
-        raise typer.Exit(1)
-
-
-def _counts_text(facts: Any) -> str:
-    lines = []
-    for name, value in facts.items():
-        if isinstance(value, dict):
-            inner = ", ".join(f"{key} {count}" for key, count in value.items())
-            lines.append(f"{name:>16}  {inner}")
-        else:
-            lines.append(f"{name:>16}  {value}")
-    return "\n".join(lines)
 
 
 def main() -> None:

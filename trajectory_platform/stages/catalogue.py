@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+from trajectory_platform.errors import FailPartition, RejectRow
 from trajectory_platform.identity import sha256_hex
 
 if TYPE_CHECKING:
@@ -16,11 +17,18 @@ _LOADED: dict[str, Catalogue] = {}  # digest -> catalogue: several days of one r
 
 
 def day_catalogue(ctx: StageContext, day: str) -> tuple[str, Callable[[], Catalogue | None]]:
-    """Content digest of the day's catalogue (``none`` when there is none) and a loader."""
+    """Content digest of the day's catalogue (``none`` when there is none) and a loader.
+
+    Raises:
+        FailPartition: the file is there and cannot be read (a link that leaves the folder, too large).
+    """
     uri = ctx.source.open_day(date.fromisoformat(day)).catalogue_uri
     if uri is None:
         return "none", lambda: None
-    data = ctx.source.read(uri)
+    try:
+        data = ctx.source.read(uri)
+    except RejectRow as error:
+        raise FailPartition(f"{day}: the catalogue {uri} cannot be read: {error}") from error
     digest = sha256_hex(data)
 
     def load() -> Catalogue:

@@ -34,6 +34,7 @@ RANKS: tuple[frozenset[str], ...] = (
     frozenset({"reports"}),
     frozenset({"stages"}),
     frozenset({"defs"}),
+    frozenset({"output"}),
     frozenset({"cli"}),
 )
 MUTUAL = frozenset({"errors", "identity", "settings", "jsontext"})
@@ -54,7 +55,7 @@ OWNERS: dict[str, frozenset[str]] = {
     "plotly": frozenset({"reports"}),
     "tantivy": frozenset({"sandbox"}),
     "rich": frozenset({"cli", "stages"}),
-    "typer": frozenset({"cli", "defs.demo"}),
+    "typer": frozenset({"cli", "output", "defs.demo"}),
     "vllm": frozenset(),
     **{
         name: frozenset({"training", "evaluation"})
