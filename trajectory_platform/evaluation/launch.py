@@ -13,6 +13,7 @@ from trajectory_platform.evaluation.child import Runner, run_job
 from trajectory_platform.evaluation.guard import assert_no_overlap
 from trajectory_platform.evaluation.metrics import action_metrics
 from trajectory_platform.evaluation.plan import ActionPlan
+from trajectory_platform.evaluation.texts import chosen_texts
 from trajectory_platform.lake.tables import ACTION_SCORES
 
 if TYPE_CHECKING:
@@ -91,17 +92,9 @@ def _write_rows(chosen: list[dict[str, Any]], corpus: pa.Table | Iterable[pa.Rec
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
-    wanted = {row["trace_id"]: row for row in chosen}
-    found: dict[str, dict[str, Any]] = {}
-    batches = corpus.to_batches(max_chunksize=256) if isinstance(corpus, pa.Table) else corpus
-    for batch in batches:
-        for record in batch.select(["trace_id", "messages", "tools"]).to_pylist():
-            row = wanted.get(record["trace_id"])
-            if row is not None:
-                found[record["trace_id"]] = {**record, "category": row["category"], "cluster_id": row["cluster_id"]}
-    missing = sorted(set(wanted) - set(found))
-    if missing:
-        raise FailPartition(f"{len(missing)} dev rows are in the splits, not in the corpus: {', '.join(missing[:20])}")
     names = ("trace_id", "category", "cluster_id", "messages", "tools")
+    rows = [{**row, **record} for row, record in chosen_texts(chosen, corpus)]
     schema = pa.schema([(name, pa.string()) for name in names])
-    parquet.write_table(pa.Table.from_pylist([found[key] for key in sorted(found)], schema=schema), path)
+    parquet.write_table(
+        pa.Table.from_pylist([{name: row[name] for name in names} for row in rows], schema=schema), path
+    )

@@ -1,4 +1,4 @@
-"""Every table of the lake: columns, key, partition and write path, in one place.
+"""Every table of the lake: columns, key, partition and write path, in one place (hence its length).
 
 Free-form values (messages, arguments, rewards, evidence) are JSON *text* columns: they never enter a typed
 Arrow column, where rows would pollute one another with nulls. Times are UTC. ``day`` is always the partition

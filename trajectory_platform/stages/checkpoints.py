@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from trajectory_platform.lake.tables import Table
 
 SFT = {"stage": "sft"}
-_TEXTS = ["trace_id", "messages", "tools"]
 
 
 def sft_checkpoint(ctx: StageContext, day: str, *, run: Runner | None) -> StageResult:
@@ -204,8 +203,12 @@ def _check_splits(ctx: StageContext, day: str) -> None:
 
 
 def _corpus(ctx: StageContext, days: list[str]) -> Iterator[pa.RecordBatch]:
+    from trajectory_platform.evaluation.texts import COLUMNS
+
     for day in days:
-        yield from ctx.lake.batches(tables.AXIS_A_CORPUS, day, columns=_TEXTS, batch_rows=ctx.settings.batch_rows)
+        yield from ctx.lake.batches(
+            tables.AXIS_A_CORPUS, day, columns=list(COLUMNS), batch_rows=ctx.settings.batch_rows
+        )
 
 
 def current_checkpoint(ctx: StageContext, day: str) -> dict[str, Any] | None:

@@ -9,7 +9,6 @@ cannot be read it may be the one that says so, and such a pair is ``run_unusable
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from trajectory_platform.errors import RejectRow
 from trajectory_platform.identity import digest_json, parse_utc, safe_id
 from trajectory_platform.sources.files import RawDay
 from trajectory_platform.sources.records import SCORE_TEXT, Fault, fault, id_text, later
+from trajectory_platform.traces.literals import finite_number
 
 OPEN_STATES = ("PENDING", "RUNNING", "CLAIMED")
 ENDED_UNUSABLE = ("STALE", "CANCELLED", "FAILED", "TIMED_OUT")
@@ -185,16 +185,16 @@ def pair_row(
         "run_included": run["is_included"] if isinstance(run.get("is_included"), bool) else None,
         "run_invalidated_at": parse_utc(run.get("invalidated_at")),
         "run_failure_reason": _text(run.get("failure_reason")),
-        "validator_score": _number(result.get("score")),
-        "reasoning_score": _number(result.get("reasoning_score")),
+        "validator_score": finite_number(result.get("score")),
+        "reasoning_score": finite_number(result.get("reasoning_score")),
         "reasoning_score_text": _score_text(result),
         "reasoning_model": _text(components.get("reasoning_model")),
         "reasoning_explanation": _text(components.get("reasoning_explanation")),
-        "run_reasoning_quality": _number(run.get("reasoning_quality")),
-        "run_reasoning_coefficient": _number(run.get("reasoning_coefficient")),
+        "run_reasoning_quality": finite_number(run.get("reasoning_quality")),
+        "run_reasoning_coefficient": finite_number(run.get("reasoning_coefficient")),
         "inference_total": _count(counts.get("inference_total")),
         "inference_failure_count": _count(counts.get("inference_failure_count")),
-        "execution_time": _number(counts.get("execution_time")),
+        "execution_time": finite_number(counts.get("execution_time")),
         "policy_checkpoint_id": _text(agent.get("policy_checkpoint_id")) or _text(run.get("policy_checkpoint_id")),
     }
 
@@ -236,17 +236,6 @@ def _lower(value: Any) -> str | None:
     return value.strip().lower() if isinstance(value, str) else None
 
 
-def _number(value: Any) -> float | None:
-    """A finite JSON number as float; ``bool`` and text are no numbers."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
-
-
 def _count(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         return None
@@ -258,6 +247,6 @@ def _score_text(result: Mapping[str, Any]) -> str | None:
     if SCORE_TEXT in result:
         return _text(result[SCORE_TEXT])
     score = result.get("reasoning_score")
-    if score is None or _number(score) is not None:
+    if score is None or finite_number(score) is not None:
         return None
     return jsontext.dumps(score)

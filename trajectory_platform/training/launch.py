@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trajectory_platform.errors import FailPartition
 from trajectory_platform.evaluation.child import Runner, run_job
 from trajectory_platform.evaluation.guard import assert_no_overlap
+from trajectory_platform.evaluation.texts import chosen_texts
 from trajectory_platform.identity import identity_digest
 from trajectory_platform.lake.tables import CHECKPOINT_TRACES, CHECKPOINTS
 from trajectory_platform.splits.guard import assert_disjoint
@@ -146,29 +146,20 @@ def write_rows(train: list[dict[str, Any]], corpus: pa.Table | Iterable[pa.Recor
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
-    wanted = {row["trace_id"]: row for row in train}
-    found: dict[str, dict[str, Any]] = {}
-    batches = corpus.to_batches(max_chunksize=256) if isinstance(corpus, pa.Table) else corpus
-    for batch in batches:
-        for record in batch.select(["trace_id", "messages", "tools"]).to_pylist():
-            row = wanted.get(record["trace_id"])
-            if row is not None:
-                found[record["trace_id"]] = {
-                    "trace_id": record["trace_id"],
-                    "leak_cluster": row["cluster_id"],
-                    "problem_key": row["problem_key"],
-                    "trace_day": row["trace_day"],
-                    "weight": row["quality"],
-                    "messages": record["messages"],
-                    "tools": record["tools"],
-                }
-    missing = sorted(set(wanted) - set(found))
-    if missing:
-        raise FailPartition(
-            f"{len(missing)} training rows are in the splits, not in the corpus: {', '.join(missing[:20])}"
-        )
+    rows = [
+        {
+            "trace_id": record["trace_id"],
+            "leak_cluster": row["cluster_id"],
+            "problem_key": row["problem_key"],
+            "trace_day": row["trace_day"],
+            "weight": row["quality"],
+            "messages": record["messages"],
+            "tools": record["tools"],
+        }
+        for row, record in chosen_texts(train, corpus)
+    ]
     kinds = {name: pa.float64() if name == "weight" else pa.string() for name in ROW_COLUMNS}
-    table = pa.Table.from_pylist([found[trace_id] for trace_id in sorted(found)], schema=pa.schema(list(kinds.items())))
+    table = pa.Table.from_pylist(rows, schema=pa.schema(list(kinds.items())))
     parquet.write_table(table, path, compression="zstd")
 
 
