@@ -138,7 +138,11 @@ def normalise_rows(folder: Folder) -> Iterator[Row]:
 
 
 def score_rows(folder: Folder, suites: list[Path]) -> Iterator[Row]:
-    """Outcome, format and length per pair; ``suites`` add rewards for problems of other files."""
+    """Outcome, format and length per pair; ``suites`` add rewards for problems of other files.
+
+    ``success`` is what the subnet would have counted: False also where nothing was delivered or where the reference
+    scorer raises (domain 2.5); null where it cannot be known (hidden reward, unreadable artifact, not final).
+    """
     judged, _ = _judge(folder, only_traces=False, judge="validator", suites=suites)
     for raw, row in _joined(folder.rows, iter(judged.to_pylist())):
         if row is None:
@@ -146,7 +150,7 @@ def score_rows(folder: Folder, suites: list[Path]) -> Iterator[Row]:
             yield {
                 "trace_id": raw["trace_id"],
                 "outcome": outcome,
-                "success": None,
+                "success": False if outcome == "no_trace" else None,
                 "score": {},
                 "format": None,
                 "length": None,
@@ -157,6 +161,8 @@ def score_rows(folder: Folder, suites: list[Path]) -> Iterator[Row]:
             }
             continue
         success = {"success": True, "failure": False}.get(row["outcome"])
+        if (row["reason"] or "").startswith("scorer_raised"):
+            success = False
         yield {
             "trace_id": row["trace_id"],
             "outcome": row["outcome"],

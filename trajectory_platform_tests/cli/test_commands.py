@@ -93,6 +93,12 @@ def test_score_and_judge_rows(run: Any, arena: Path, tmp_path: Path) -> None:
         "no_trace",
         "not_final",
     }
+    for row in _rows(tmp_path / "s.jsonl"):
+        known = {"success": True, "failure": False, "no_trace": False, "not_final": None}
+        if row["outcome"] in known:
+            assert row["success"] is known[row["outcome"]]
+        else:  # the reference scorer raises: a failure; a hidden reward or a damaged file: nobody knows
+            assert row["success"] is (False if row["reason"].startswith("scorer_raised") else None)
     assert run("judge", "--in", str(arena / "days" / DAY), "--out", str(tmp_path / "j.jsonl")).code == 0
     for row in _rows(tmp_path / "j.jsonl"):
         assert row["reasoning_quality"] is None or 0 <= row["reasoning_quality"] <= 1
