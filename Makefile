@@ -9,6 +9,8 @@ UI_PORT ?= 3000
 
 export DAGSTER_DISABLE_TELEMETRY := yes
 export MLFLOW_DISABLE_TELEMETRY := true
+# What Dagster calls beta or preview is pinned and tested here; the words would be printed by each of its processes.
+QUIET := ignore:Parameter `allow_nonexistent_upstream_partitions`,ignore:Specifying a partitions_def on an AssetCheckSpec,ignore:Function `dev_command` is superseded
 
 .PHONY: help demo test test-all ui lint format bench install clean
 .DEFAULT_GOAL := help
@@ -30,10 +32,11 @@ ui: $(INSTALLED) dagster_home/dagster.yaml  ## Dagster on 127.0.0.1:3000 (UI_POR
 	@set -a; if [ -d demo/days ] && [ ! -e data ] && [ -z "$$TRAJECTORY_PLATFORM_DATA_ROOT" ]; then \
 	  echo "showing the demo's days (demo/); set TRAJECTORY_PLATFORM_DATA_ROOT for your own"; \
 	  TRAJECTORY_PLATFORM_DATA_ROOT=demo/days; TRAJECTORY_PLATFORM_LAKE_URI=demo/lake; \
-	  TRAJECTORY_PLATFORM_CHECKPOINT_ROOT=demo/checkpoints; \
+	  TRAJECTORY_PLATFORM_CHECKPOINT_ROOT=demo/checkpoints; TRAJECTORY_PLATFORM_SEED=7; \
 	  TRAJECTORY_PLATFORM_FIRST_DAY=$$(ls demo/days | grep -E '^[0-9]{4}-[0-9]{2}-[0-9]{2}$$' | head -1); \
 	fi; \
-	DAGSTER_HOME=$(CURDIR)/dagster_home exec $(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p $(UI_PORT)
+	echo "Dagster on http://127.0.0.1:$(UI_PORT) in about ten seconds; Ctrl-C stops it"; \
+	PYTHONWARNINGS='$(QUIET)' DAGSTER_HOME=$(CURDIR)/dagster_home exec $(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p $(UI_PORT)
 
 lint: $(INSTALLED)      ## format check, lint, types, import layers
 	$(BIN)/ruff format --check .

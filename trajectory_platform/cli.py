@@ -26,6 +26,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"max_content_width": 120},
 )
 arena_app = typer.Typer(help="The simulated arena.", no_args_is_help=True)
 traces_app = typer.Typer(help="Look at traces and raw artifacts.", no_args_is_help=True)
@@ -58,7 +59,7 @@ def demo(
 
 @app.command()
 def status(as_json: JsonOption = False) -> None:
-    """Days complete, late and failed; the newest checkpoint; what to do next."""
+    """Days complete, incomplete, partial and late; the newest checkpoint; what to do next."""
     from trajectory_platform.stages.status import lake_status, render_status
 
     facts = lake_status(_settings())
@@ -86,12 +87,14 @@ def ingest(
     """Raw days to the axis-A corpus in the lake, as the Dagster job ingest_and_curate does it."""
     from trajectory_platform.stages.plain import ingest_days
 
+    if day and (first or last):
+        raise Abort("--day names one day, --from and --to a range: give one of the two")
     report_days(ingest_days(_settings(), day, first, last), as_json)
 
 
 @app.command()
 def train(
-    stage: Annotated[str, typer.Argument(help="sft (the other stages come with their issues)")],
+    stage: Annotated[str, typer.Argument(help="sft, the one stage so far")],
     as_of: Annotated[str | None, typer.Option("--as-of", help="UTC day; default the newest ingested")] = None,
     recipe: Annotated[str | None, typer.Option(help="shipped recipe or YAML file")] = None,
     as_json: JsonOption = False,
@@ -102,7 +105,7 @@ def train(
     settings = _settings()
     if recipe:
         settings = settings.model_copy(update={"recipe": recipe})
-    report_days(train_days(settings, stage, as_of), as_json)
+    report_days(train_days(settings, stage, _day(as_of).isoformat() if as_of else None), as_json)
 
 
 @arena_app.command("simulate")
@@ -125,7 +128,7 @@ def arena_simulate(
             out, days=days, traces_per_day=traces_per_day, seed=seed, first_day=_day(first_day), progress=advance
         )
     facts = {**report.__dict__, "out": str(out)} if hasattr(report, "__dict__") else {"out": str(out)}
-    print_json(facts) if as_json else typer.echo("\n".join(f"{name:>18}  {value}" for name, value in facts.items()))
+    print_json(facts) if as_json else typer.echo(counts_text(facts))
 
 
 @traces_app.command("show")
@@ -164,7 +167,9 @@ def normalise(day_dir: DayDir, out: OutFile, as_json: JsonOption = False) -> Non
 def score(
     day_dir: DayDir,
     out: OutFile,
-    suite: Annotated[list[Path] | None, typer.Option(help="suite file with further rewards")] = None,
+    suite: Annotated[
+        list[Path] | None, typer.Option(help="suite file with further rewards; repeat it for more")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Outcome, format and length per (run, problem) of one day folder."""
@@ -215,7 +220,7 @@ def curate(
 
 @app.command()
 def split(
-    suites: Annotated[list[Path], typer.Option(help="suite or benchmark files")],
+    suites: Annotated[list[Path], typer.Option(help="suite or benchmark file; repeat it for more")],
     out: OutFile,
     as_json: JsonOption = False,
 ) -> None:
@@ -274,7 +279,7 @@ def report(
     """One self-contained HTML page over the lake."""
     from trajectory_platform.stages.report import write_report
 
-    typer.echo(f"wrote {write_report(_settings(), out, day)}")
+    typer.echo(f"wrote {write_report(_settings(), out, _day(day).isoformat() if day else None)}")
 
 
 @app.command()
@@ -297,6 +302,8 @@ def sql(
         from trajectory_platform.stages.text import render_table
 
         typer.echo(render_table(table))
+        if sealed is None:
+            typer.echo("rows of sealed problems are left out; --sealed REASON reads them too", err=True)
 
 
 @lake_app.command("vacuum")
@@ -319,9 +326,10 @@ def lake_verify(as_json: JsonOption = False) -> None:
     """Re-read every published day and compare it with its manifest."""
     from trajectory_platform.lake.verification import verify
 
-    damages = [damage.__dict__ for damage in verify(_lake())]
+    lake = _lake()
+    damages = [damage.__dict__ for damage in verify(lake)]
     lines = [f"{one['table']} {one['day']}: {one['reason']}: {one['detail']}" for one in damages]
-    print_json({"damaged": damages}) if as_json else typer.echo("\n".join(lines) or "every published day holds")
+    print_json({"damaged": damages}) if as_json else typer.echo("\n".join(lines) or _sound(lake))
     if damages:
         raise typer.Exit(1)
 
@@ -343,6 +351,13 @@ def _lake() -> Any:
     from trajectory_platform.stages.context import StageContext
 
     return StageContext(_settings()).lake
+
+
+def _sound(lake: Any) -> str:
+    from trajectory_platform.lake.tables import TABLES
+
+    days = {day for table in TABLES for day in lake.days(table)}
+    return f"every published day holds ({len(days)} days)" if days else f"nothing is published in {lake.root}"
 
 
 def _day(text: str) -> Any:

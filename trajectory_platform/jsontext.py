@@ -27,6 +27,7 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 _DIGITS = bytes(ord("0") if chr(code) in "0123456789" else ord("x") for code in range(256))
 _INDENTED_BYTES = 1 << 18  # above this, indentation could take more memory than it saves time
 _LONG_NUMBER = b"0" * 19  # orjson turns integers beyond 64 bits into floats
+_UNICODE_LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 class ParsedJson(NamedTuple):
@@ -53,9 +54,6 @@ def parse(data: bytes, *, max_depth: int = 100) -> ParsedJson:
     if _is_odd(data, value, max_depth):
         return _parse_odd(data, max_depth)
     return ParsedJson(value, {})
-
-
-_UNICODE_LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 def dumps(value: Any) -> str:
@@ -127,7 +125,7 @@ def _is_odd(data: bytes, value: Any, max_depth: int) -> bool:
 def _parse_odd(data: bytes, max_depth: int) -> ParsedJson:
     """The slow reader: exact integers, pairs of every object, tokens that are no JSON."""
     repairs: dict[str, int] = {}
-    text = _decode(data, repairs)
+    text = _decode(data)
     if _depth(_structure(data)) > max_depth:
         raise RejectRow("too_deep", f"nested more than {max_depth} levels")
 
@@ -165,7 +163,8 @@ def _parse_odd(data: bytes, max_depth: int) -> ParsedJson:
     return ParsedJson(value, repairs)
 
 
-def _decode(data: bytes, repairs: dict[str, int]) -> str:
+def _decode(data: bytes) -> str:
+    """UTF-8 text; encoded surrogates, which orjson refuses, are let through for :func:`_repair`."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

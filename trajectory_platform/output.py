@@ -76,12 +76,14 @@ def report_days(results: Any, as_json: bool) -> None:
 
 
 def counts_text(facts: Any) -> str:
-    """Named counts as aligned lines; an inner object on one line."""
+    """Named counts as aligned lines; an inner object or list on one line."""
     lines = []
     for name, value in facts.items():
         if isinstance(value, dict):
             inner = ", ".join(f"{key} {count}" for key, count in value.items())
-            lines.append(f"{name:>16}  {inner}")
+            lines.append(f"{name:>16}  {inner or 'none'}")
+        elif isinstance(value, list):
+            lines.append(f"{name:>16}  {', '.join(map(str, value)) or 'none'}")
         else:
             lines.append(f"{name:>16}  {value}")
     return "\n".join(lines)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from datetime import date
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -61,7 +60,7 @@ class Settings(BaseSettings):
     axis_b_max_share: float = Field(0.2, ge=0, lt=1)
 
     # judging and gates
-    judge: str = Field("rules", description="rules | validator (an LLM model name from the judging issue on)")
+    judge: str = Field("rules", description="rules | validator: whose verdict the reasoning gate reads")
     reasoning_gate: float = Field(0.7, ge=0, le=1)
     title_regime: Literal["normalised"] = "normalised"
 
@@ -92,10 +91,6 @@ class Settings(BaseSettings):
         if self.axis_b_max_share >= self.axis_a_min_share:
             raise ValueError("axis_b_max_share must be below axis_a_min_share")
         return self
-
-    @property
-    def lake_path(self) -> Path:
-        return Path(self.lake_uri)
 
     def used_by(self, stage: str) -> dict[str, Any]:
         """The settings that enter the identity of one stage, as JSON values."""

@@ -184,7 +184,7 @@ def plan_day(
         turn += 1
     _set_fates(rng, plans, midnight)
     _set_quirks(rng, plans, executed)
-    plans += _ghosts(rng, plans, suite, agents, day, midnight, keys) if ghost_pairs(traces) else []
+    plans += _ghosts(rng, suite, agents, day, midnight, keys) if ghost_pairs(traces) else []
     return plans
 
 
@@ -229,7 +229,6 @@ def _set_quirks(rng: Random, plans: list[RunPlan], executed: int) -> None:
 
 def _ghosts(
     rng: Random,
-    plans: list[RunPlan],
     suite: list[ArenaProblem],
     agents: Sequence[Agent],
     day: date,

@@ -1,4 +1,4 @@
-"""What the filter hands on: the corpus batches, the rejected rows, the counts and the axis table of a day."""
+"""What the filter hands on: the corpus batches, the rejected rows and the counts of a day."""
 
 from __future__ import annotations
 
@@ -147,30 +147,6 @@ def summarise(
         "by_axis": _sorted(Counter(axis.label for axis in axes.values())),
         "by_use": {use: uses[use] for use in USES},
     }
-
-
-def axis_table(axes: Mapping[str, AxisDecision], day_of: Mapping[str, str]) -> pa.Table:
-    """One row per readable trace, sorted by trace_id: the label and the counts it rests on."""
-    import pyarrow as pa
-
-    texts = ("trace_id", "day", "label", "reason")
-    counts = ("dispatches", "matched", "composite_child", "retry_child", "harness_made", "unmatched")
-    flags = ("final_emitted", "theatre_suspected")
-    schema = pa.schema(
-        [(name, pa.string()) for name in texts]
-        + [("share", pa.float64())]
-        + [(name, pa.int64()) for name in counts]
-        + [(name, pa.bool_()) for name in flags]
-    )
-    rows = [
-        {
-            "trace_id": name,
-            "day": day_of[name],
-            **{field: getattr(axes[name], field) for field in ("label", "reason", "share", *counts, *flags)},
-        }
-        for name in sorted(axes)
-    ]
-    return pa.Table.from_pylist(rows, schema=schema)
 
 
 def _sorted(counts: Counter[str]) -> dict[str, int]:

@@ -27,10 +27,9 @@ _Search = tuple[str, str, str]  # words, price, service
 
 
 class Emission(NamedTuple):
-    """One call in a reply: comparison key, place among the replies, when the reply was complete, echoed or not."""
+    """One call in a reply: comparison key, when the reply was complete, echoed or not."""
 
     key: _Key
-    reply: int
     end: float | None
     echoed: bool
 
@@ -43,7 +42,6 @@ class Matching(NamedTuple):
             reply stands directly before it and may have asked for it; ``harness_made`` that nothing can have.
         keys: per catalogue dispatch its (tool, arguments).
         emissions: every emitted call in time order.
-        used: indexes of the emissions that a dispatch answers.
         hidden: may any reply hold calls that cannot be read?
         overlaps: True when a dispatch started although the reply that names it was not complete yet.
     """
@@ -51,7 +49,6 @@ class Matching(NamedTuple):
     reasons: list[str]
     keys: list[_Key]
     emissions: list[Emission]
-    used: set[int]
     hidden: bool
     overlaps: bool
 
@@ -69,7 +66,7 @@ def match(evidence: Mapping[str, Any]) -> Matching:
             walk.reply(event)
         elif event["tool"] in CATALOGUE_TOOLS:
             walk.dispatch(event)
-    return Matching(walk.reasons, walk.keys, walk.emissions, walk.used, walk.hidden, walk.overlaps)
+    return Matching(walk.reasons, walk.keys, walk.emissions, walk.hidden, walk.overlaps)
 
 
 class _Walk:
@@ -79,12 +76,10 @@ class _Walk:
         self.reasons: list[str] = []
         self.keys: list[_Key] = []
         self.emissions: list[Emission] = []
-        self.used: set[int] = set()
         self.lost = False  # a reply was truncated or damaged in the log
         self._latest_cut = False
         self.overlaps = False
         self._open: dict[_Key, deque[int]] = {}
-        self._replies = 0
         self._latest_hidden = False
         self._children: set[_Key] = set()  # one-time children: the view behind a product check
         self._fan_outs: set[_Search] = set()  # searches that a composite call of the latest reply may send
@@ -98,7 +93,6 @@ class _Walk:
     def reply(self, event: Mapping[str, Any]) -> None:
         if event["state"] == "failed":
             return  # the agent got nothing from it
-        self._replies += 1
         self._latest_hidden = is_hidden(event)
         self._latest_cut = self._latest_hidden and bool(event["cut"])
         self.lost = self.lost or (self._latest_hidden and not self._latest_cut)
@@ -107,9 +101,7 @@ class _Walk:
         for order, call in enumerate(event["calls"]):
             key = (call["name"], call["arguments"])
             self._open.setdefault(key, deque()).append(len(self.emissions))
-            self.emissions.append(
-                Emission(key, self._replies, event["end"], order < len(echoed) and bool(echoed[order]))
-            )
+            self.emissions.append(Emission(key, event["end"], order < len(echoed) and bool(echoed[order])))
             if call["name"] == "check_product_match":
                 self._children.add(_viewed_by_check(call["arguments"]))
             elif call["name"] == "find_products_in_same_shop":
@@ -147,11 +139,9 @@ class _Walk:
         waiting = self._open.get(key)
         if not waiting:
             return False
-        index = waiting[0]
-        ready, start = self.emissions[index].end, event["start"]
+        ready, start = self.emissions[waiting.popleft()].end, event["start"]
         if ready is not None and start is not None and start < ready - CLOCK_SLACK_MS:
             self.overlaps = True  # asked for before the reply was complete: the times cannot both be true
-        self.used.add(waiting.popleft())
         return True
 
 

@@ -29,7 +29,6 @@ from trajectory_platform.curation.corpus import (
     Candidate,
     Rejection,
     accepted_batches,
-    axis_table,
     rejected_table,
     summarise,
 )
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
 FILTER_VERSION = "filter-1"
 VERSION = f"{FILTER_VERSION}/axis-{AGENCY_VERSION}/{STRATEGY_VERSION}/{QUALITY_VERSION}"
-STAGES = ("ingest", "read", "duplicate", "injection", "axis", "outcome", "judge", "copies")
 
 Row = dict[str, Any]
 Batches = Callable[[], Iterator["pa.RecordBatch"]]
@@ -59,13 +57,11 @@ class CurationResult:
         accepted: AXIS_A_CORPUS batches in trace_id order; consumed once.
         rejected: REJECTED_TRACES rows, sorted by trace_id.
         summary: input, accepted, rejected, by_stage, by_reason, by_axis, by_use.
-        axis: one row per readable trace: label, share, reason and the counts behind them.
     """
 
     accepted: Iterator[pa.RecordBatch]
     rejected: pa.Table
     summary: dict[str, Any]
-    axis: pa.Table
 
 
 def curate_day(
@@ -110,7 +106,6 @@ def curate_day(
         accepted=accepted_batches(trajectory_batches, candidates, gates, FILTER_VERSION),
         rejected=rejected_table(rejections, axes, day_of, FILTER_VERSION),
         summary=summarise(len(raw), candidates, rejections, axes),
-        axis=axis_table(axes, day_of),
     )
 
 

@@ -14,11 +14,7 @@ import orjson
 from trajectory_platform.identity import sha256_hex
 
 STRATEGY_VERSION = "template-1"
-_SHORT_NAMES = {
-    "find_product": "find",
-    "view_product_information": "view",
-    "recommend_product": "recommend",
-}
+_SHORT_NAMES = {"recommend_product": "recommend"}
 # What the problem dictates (a price limit, a shop, a service) says nothing about who wrote the agent.
 _DICTATED = frozenset({"q", "query", "price", "shop_id", "service"})
 

@@ -9,7 +9,8 @@ of the good days (design 4).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from typing import Any
 
 import dagster as dg
@@ -18,12 +19,10 @@ from trajectory_platform.defs.resources import Platform
 from trajectory_platform.errors import PlatformError
 from trajectory_platform.reports.figures import funnel_markdown
 from trajectory_platform.stages.closing import funnel_steps
-from trajectory_platform.stages.context import StageContext, StageResult
+from trajectory_platform.stages.context import Stage, StageResult
 
 MAX_METADATA_BYTES = 10_000  # an event row with more slows the web server down (cases F14)
 _MAX_TEXT = 400
-
-Stage = Callable[[StageContext, str], StageResult]
 
 
 def materialise_days(
@@ -105,8 +104,6 @@ def _one_line(result: StageResult) -> str:
 
 def contiguous(days: Sequence[str]) -> list[tuple[str, str]]:
     """Days as ranges of consecutive days, oldest first: what one backfill run can take."""
-    from datetime import date
-
     ranges: list[tuple[str, str]] = []
     for day in sorted(days):
         if ranges and date.fromisoformat(day).toordinal() - date.fromisoformat(ranges[-1][1]).toordinal() == 1:

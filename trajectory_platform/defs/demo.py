@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import time
 import warnings
 from datetime import date, timedelta
@@ -120,10 +121,22 @@ def _run(definitions: dg.Definitions, instance: dg.DagsterInstance, job: str, fi
         run_config={"loggers": {"console": {}}},  # named, or Dagster adds its own console logger
         raise_on_error=False,
     )
-    failures = [event.message for event in result.all_events if event.is_step_failure]
+    failures = [event for event in result.all_events if event.is_step_failure]
     if failures:
-        raise FailPartition(f"{job} {first}..{last}: {failures[0]}")
+        raise FailPartition(f"{job} {first}..{last}: {failures[0].step_key}: {_cause(failures[0])}")
     return result
+
+
+def _cause(failure: dg.DagsterEvent) -> str:
+    """The innermost reason of a failed step: Dagster's own message says only that the step failed."""
+    error = failure.step_failure_data.error
+    while error is not None and error.cause is not None:
+        error = error.cause
+    if error is None:
+        return str(failure.message)
+    if error.cls_name in ("DagsterExecutionInterruptedError", "KeyboardInterrupt"):
+        return "interrupted; start the same command again, what is complete is kept"
+    return error.message.strip()
 
 
 def _instance() -> Any:
@@ -139,13 +152,16 @@ def _instance() -> Any:
 def _progress_logger(started: float) -> dg.LoggerDefinition:
     """Shows what the assets and the training process say, without Dagster's own events."""
 
+    room = max(40, shutil.get_terminal_size((192, 24)).columns - 46)  # one line per message on a terminal
+
     class Progress(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if getattr(record, "dagster_meta", {}).get("dagster_event") is None:
                 words = getattr(record, "dagster_meta", {})
                 step = words.get("step_key") or ""
                 text = words.get("orig_message") or record.getMessage()
-                _say(started, f"  {step:<36} {shown(text, 150)}")
+                if not text.startswith("[pipes]"):  # Dagster's word that the training process is up
+                    _say(started, f"  {step:<33} {shown(text, room)}")
 
     @dg.logger(None, description="one line per message of an asset")
     def console(_context: dg.InitLoggerContext) -> logging.Logger:

@@ -121,7 +121,7 @@ def score_actions(
     ordered = sorted(prompts, key=lambda prompt: (len(prompt.ids), prompt.trace.trace_id, prompt.turn))
     for number, batch in enumerate(_batches(ordered, plan.batch)):
         for prompt, new in zip(batch, _generate(model, tokenizer, batch, policy.reply_tokens), strict=True):
-            rows.append(_score(prompt, new, tokenizer, policy))
+            rows.append(_score(prompt, new, tokenizer))
         if number % 4 == 0:
             report(f"scored {len(rows)} of {len(prompts)} turns")
     return sorted(rows, key=lambda row: (row["trace_id"], row["turn"]))
@@ -133,7 +133,7 @@ def _batches(prompts: Sequence[Prompt], size: int) -> Iterator[Sequence[Prompt]]
 
 
 def _generate(model: Any, tokenizer: Any, batch: Sequence[Prompt], new_tokens: int) -> list[list[int]]:
-    """New tokens per prompt, without the end token and what follows it; greedy, left-padded, with a KV cache."""
+    """New tokens per prompt, up to and with the end token if there is one; greedy, left-padded, with a KV cache."""
     import torch
 
     width = max(len(prompt.ids) for prompt in batch)
@@ -158,12 +158,12 @@ def _generate(model: Any, tokenizer: Any, batch: Sequence[Prompt], new_tokens: i
     return replies
 
 
-def _score(prompt: Prompt, new: list[int], tokenizer: Any, policy: ContextPolicy) -> dict[str, Any]:
+def _score(prompt: Prompt, new: list[int], tokenizer: Any) -> dict[str, Any]:
     clipped = tokenizer.eos_token_id not in new
     text = tokenizer.decode(new[: None if clipped else -1])
     reply = parse_reply(text)
     error = reply.error or ("truncated" if clipped else None)
-    predicted = tuple((call.name, _comparable(call.name, call.arguments)) for call in reply.calls)
+    predicted = tuple((call.name, normalise_arguments(call.name, call.arguments)) for call in reply.calls)
     names, wanted = tuple(name for name, _ in predicted), tuple(name for name, _ in prompt.expected)
     tool_correct = error is None and names == wanted
     return {
@@ -186,12 +186,8 @@ def _expected(message: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     for call in message.get("tool_calls") or []:
         function = call["function"]
         arguments, _ = parse_arguments(function["arguments"])
-        calls.append((function["name"], _comparable(function["name"], arguments)))
+        calls.append((function["name"], normalise_arguments(function["name"], arguments)))
     return tuple(calls)
-
-
-def _comparable(name: str, arguments: Mapping[str, Any]) -> str:
-    return normalise_arguments(name, arguments)
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -27,7 +27,12 @@ def plain_runner(report: Report | None = None) -> Runner:
 
     def run(command: Sequence[str], env: Mapping[str, str]) -> None:
         with subprocess.Popen(
-            list(command), env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            list(command),
+            env={**os.environ, **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",  # an odd byte in a log line must not end a training
         ) as process:
             assert process.stdout is not None
             try:

@@ -31,7 +31,7 @@ JUDGES = ("rules", "validator")
 _STORED_DEPTH = 10_000  # what a reader let through was within its own limit
 VERSION = "/".join(
     (
-        "judging-1",
+        "judging-2",
         outcome.SCORER_VERSION,
         *(f"title-{name}-{regime.version}" for name, regime in sorted(TITLE_REGIMES.items())),
         injection.INJECTION_VERSION,
@@ -205,6 +205,7 @@ def _judged_row(
     return {
         "trace_id": row["trace_id"],
         "day": row["day"],
+        "suite_id": row["suite_id"],
         "problem_id": row["problem_id"],
         "problem_key": problem.problem_key if problem else None,
         "category": (problem.category if problem else None) or row["category"],

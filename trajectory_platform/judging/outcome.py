@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trajectory_platform.judging import dialogue, protocol
-from trajectory_platform.judging.matching import FIELDS, TitleRegime, match_product, number, title_regime
+from trajectory_platform.judging.matching import FIELDS, TitleRegime, match_product, number
+from trajectory_platform.judging.matching import title_regime as find_regime
 
 if TYPE_CHECKING:
     from trajectory_platform.sandbox.problems import Problem
@@ -78,7 +79,7 @@ def score(
 
     Never raises for any dialogue; an unknown title regime aborts.
     """
-    regime = _regime(title_regime)
+    regime = find_regime(title_regime)
     calls = dialogue.read_calls(steps)
     ids = dialogue.strict_ids(steps)
     seen = dialogue.seen_ids(calls, steps)
@@ -123,9 +124,6 @@ class _Undecided(Exception):
         super().__init__(reason)
         self.reason = reason
         self.detail = detail
-
-
-_regime = title_regime  # the keyword of ``score`` shadows the function
 
 
 def _decide(

@@ -166,7 +166,7 @@ TRAJECTORIES = Table(
         "tools": "text",  # JSON: OpenAI tool schemas
         "query": "text?",  # as the trace states it (first step)
         "source_steps": "text",  # JSON: the dialogue as read, without proxy_calls and rendered content
-        "evidence": "text",  # JSON: traces.evidence.Evidence
+        "evidence": "text",  # JSON: what traces.evidence.extract found
         "repairs": "text",  # JSON list of {reason, where, count}
         "flags": "texts",  # peculiarities that are no damage
         "steps": "int",

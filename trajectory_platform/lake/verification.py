@@ -1,7 +1,7 @@
 """Re-reading what is published: is every slot the rows its manifest names?
 
 The cheap test of every run is ``Lake.is_current``. This one reads all bytes, recomputes the content digests and
-names each damage; ``doctor`` and the Dagster check show it.
+names each damage; ``lake verify`` and the Dagster checks show it.
 """
 
 from __future__ import annotations

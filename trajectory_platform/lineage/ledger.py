@@ -10,9 +10,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trajectory_platform.identity import digest_lines
 from trajectory_platform.lake import tables
+from trajectory_platform.lake.contracts import light_columns
 from trajectory_platform.lake.tables import Table
+from trajectory_platform.training.checkpoints import trace_list_digest
 
 if TYPE_CHECKING:
     from trajectory_platform.lake.publish import Lake
@@ -34,24 +35,12 @@ def rows_where(
     return found
 
 
-def light_columns(table: Table) -> list[str]:
-    """Columns of a table without dialogue and evidence."""
-    heavy = {"messages", "tools", "source_steps", "evidence"} if table.big_text else set()
-    return [name for name in table.columns if name not in heavy]
-
-
 def checkpoint_row(lake: Lake, checkpoint_id: str) -> dict[str, Any] | None:
     """The row of ``checkpoints`` with its manifest parsed, or None."""
     rows = rows_where(lake, tables.CHECKPOINTS, "checkpoint_id", [checkpoint_id])
     if not rows:
         return None
     return {**rows[0], "manifest": json.loads(rows[0]["manifest"])}
-
-
-def checkpoint_ids(lake: Lake) -> list[str]:
-    """Ids of all published checkpoints, oldest as-of day first."""
-    rows = lake.read(tables.CHECKPOINTS, columns=["day", "checkpoint_id"]).to_pylist()
-    return [row["checkpoint_id"] for row in sorted(rows, key=lambda row: (row["day"], row["checkpoint_id"]))]
 
 
 def parents_of(lake: Lake, checkpoint_id: str) -> list[str]:
@@ -73,7 +62,7 @@ def traces_of(lake: Lake, checkpoint: Mapping[str, Any]) -> list[dict[str, Any]]
 
 def list_digest(traces: Iterable[Mapping[str, Any]]) -> str:
     """Digest of the ids of the training traces, the way the manifest records it."""
-    return digest_lines(sorted(row["trace_id"] for row in traces if row["role"] == "train"))
+    return trace_list_digest([row["trace_id"] for row in traces if row["role"] == "train"])
 
 
 def changed_inputs(lake: Lake, manifest: Mapping[str, Any]) -> list[dict[str, str]]:

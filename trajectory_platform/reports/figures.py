@@ -95,7 +95,7 @@ def funnel_by_day_figure(funnels: Mapping[str, Sequence[tuple[str, int]]]) -> Fi
         "hovertemplate": "%{y}, %{x}<br>%{text} traces, %{z:.1%} of the day<extra></extra>",
     }
     layout = _layout(
-        34 * len(days) + 90,
+        34 * len(days) + 140,  # on a narrow page the steps are written upright, and cut where there is no room
         xaxis={"type": "category", "side": "top", "showgrid": False},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
     )
@@ -140,7 +140,7 @@ def axis_figure(axis: Mapping[str, Mapping[str, int]]) -> Figure:
         34 * len(days) + 90,
         barmode="stack",
         bargap=0.3,
-        xaxis={"tickformat": ".0%", "range": [0, 1]},
+        xaxis={"tickformat": ".0%", "range": [0, 1], "tickvals": [0, 0.25, 0.5, 0.75, 1]},
         yaxis={"type": "category", "autorange": "reversed"},
     )
     return {"data": traces, "layout": layout}

@@ -170,13 +170,13 @@ def _funnel(data: ReportData, drawn: _Figures) -> str:
     if not total:
         return _nothing("no trace was counted")
     before = [None, *(count for _, count in total)]
-    rows = [
-        {"stage": stage, "left": left, "lost": None if earlier is None else earlier - left}
+    rows = [  # the uses of a row overlap: one does not lose what another keeps
+        {"stage": stage, "left": left, "lost": None if earlier is None or stage.startswith("use: ") else earlier - left}
         for (stage, left), earlier in zip(total, before, strict=False)
     ]
     columns: list[Column] = [("stage", "step", "word"), ("left", "left", "number"), ("lost", "lost here", "number")]
     return (
-        '<p class="muted">What is left after each step, all days together.</p>'
+        '<p class="muted">What is left after each step, all days together. The uses at the end overlap.</p>'
         + drawn.add(figures.funnel_figure(total), "Funnel from raw pairs to training rows")
         + "<h3>By day</h3>"
         + drawn.add(figures.funnel_by_day_figure(data.funnels), "The same funnel for each day")

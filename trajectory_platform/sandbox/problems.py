@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trajectory_platform import jsontext
-from trajectory_platform.identity import digest_json, safe_id, utc_day
+from trajectory_platform.identity import digest_json, safe_id
 from trajectory_platform.sandbox.queries import normalise_query as normalise_query
 
 if TYPE_CHECKING:
@@ -224,12 +224,8 @@ def suite_problems(suite: Mapping[str, Any] | None, *, suite_id: str | None = No
     return [parse_problem(item, suite_id=own or suite_id) for item in found if isinstance(item, Mapping)]
 
 
-def problem_rows(raw: DayRecords, neighbours: Sequence[DayRecords] = ()) -> pa.Table:
+def problem_rows(raw: DayRecords) -> pa.Table:
     """Every problem seen in a day folder, as rows of ``problem_suites``.
-
-    Args:
-        raw: the day's own folder.
-        neighbours: the folders beside it; their problems are added where a pair was *judged* on ``raw.day``.
 
     A problem is keyed by (suite_id, problem_id). One id twice in a suite with other content is never merged: the
     further one (by content, so that the order of the file decides nothing) gets ``#n`` after its id, and its reward
@@ -238,13 +234,7 @@ def problem_rows(raw: DayRecords, neighbours: Sequence[DayRecords] = ()) -> pa.T
     found: dict[tuple[str | None, str], tuple[Problem, str]] = {}
     for problem in sorted(suite_problems(raw.suite), key=lambda problem: jsontext.canonical(_content(problem)[1:])):
         _add_unmerged(found, problem, "suite")
-    _add_named(found, raw, only_day=None)
-    for other in neighbours:
-        judged_here = {problem_id for _, problem_id in _named_problems(other, only_day=raw.day)}
-        for problem in suite_problems(other.suite):
-            if problem.problem_id in judged_here:
-                found.setdefault((problem.suite_id, problem.problem_id), (problem, "suite"))
-        _add_named(found, other, only_day=raw.day)
+    _add_named(found, raw)
     return to_table((problem for problem, _ in found.values()), raw.day.isoformat(), [s for _, s in found.values()])
 
 
@@ -262,36 +252,14 @@ def _content(problem: Problem) -> tuple[Any, ...]:
     return (problem.problem_key, problem.query, problem.reward_raw, problem.voucher, problem.answer)
 
 
-def _named_problems(raw: DayRecords, only_day: date | None) -> dict[tuple[str | None, str], Problem]:
-    """Problems named by the entries of ``problems.jsonl``, all or only those judged on one day."""
-    named: dict[tuple[str | None, str], Problem] = {}
-    for entry in raw.problems:
-        if entry.get("problem_id") is None:
-            continue
-        if only_day is not None and not _judged_on(entry, only_day):
-            continue
-        problem = hidden_problem(
-            entry["problem_id"], suite_id=id_text(entry.get("suite_id")), category=entry.get("category")
-        )
-        named.setdefault((problem.suite_id, problem.problem_id), problem)
-    return named
-
-
-def _judged_on(entry: Mapping[str, Any], day: date) -> bool:
-    results = entry.get("validator_results")
-    return isinstance(results, list) and any(
-        isinstance(result, Mapping) and utc_day(result.get("updated_at")) == day for result in results
-    )
-
-
-def _add_named(
-    found: dict[tuple[str | None, str], tuple[Problem, str]], raw: DayRecords, only_day: date | None
-) -> None:
+def _add_named(found: dict[tuple[str | None, str], tuple[Problem, str]], raw: DayRecords) -> None:
     """Add problems that have no suite item: entries of ``problems.jsonl``, then artifacts of unnamed problems."""
-    for key, problem in _named_problems(raw, only_day).items():
-        found.setdefault(key, (problem, "problems"))
-    if only_day is not None:
-        return
+    for entry in raw.problems:
+        if entry.get("problem_id") is not None:
+            problem = hidden_problem(
+                entry["problem_id"], suite_id=id_text(entry.get("suite_id")), category=entry.get("category")
+            )
+            found.setdefault((problem.suite_id, problem.problem_id), (problem, "problems"))
     known = {problem_id for _, problem_id in found}
     suites = {str(run.get("eval_run_id")): id_text(run.get("suite_id")) for run in raw.runs}
     for artifact in raw.artifacts:

@@ -35,9 +35,9 @@ class SkippedLine:
 
     Attributes:
         line: 0-based line (or item) number.
-        reason: not_json | too_deep | duplicate_key | not_object | product_id_missing | title_missing |
-            line_too_long | duplicate_product_id (of different documents the first by content is kept, so that the
-            order of the lines decides nothing).
+        reason: a reason of ``jsontext.parse`` | not_object | product_id_missing | title_missing | line_too_long |
+            duplicate_product_id (of different documents the first by content is kept, so that the order of the
+            lines decides nothing).
         detail: free text for people.
     """
 
@@ -109,6 +109,7 @@ def load_products(source: str | Path | bytes | Iterable[Mapping[str, Any] | byte
         held = documents.get(product_id)
         if held is None or canonical(document) < canonical(held):
             documents[product_id] = document
+            # the line that is reported below is the one that gave way
             number, line_of[product_id] = line_of.get(product_id, number), number
         if held is not None:
             skipped.append(SkippedLine(number, "duplicate_product_id", product_id))

@@ -22,6 +22,7 @@ from trajectory_platform.sandbox.search import SearchIndex, ServerError
 MAX_SHOPS = 10
 MAX_REQUIREMENTS = 50
 MAX_QUERIES = 10
+_SEARCH_PARAMETERS = ("q", "page", "shop_id", "price", "sort", "service")
 
 Dispatch = Callable[[str, dict[str, Any], list[dict[str, Any]]], None]
 """Called for every request to the search server with (path, parameters, rows): the proxy's view of a tool call."""
@@ -142,8 +143,7 @@ class _Server:
         self._report = on_dispatch
 
     def find(self, params: Mapping[str, Any]) -> list[dict[str, Any]]:
-        names = ("q", "page", "shop_id", "price", "sort", "service")
-        sent = {name: params[name] for name in names if params.get(name) is not None}
+        sent = {name: params[name] for name in _SEARCH_PARAMETERS if params.get(name) is not None}
         sent.setdefault("page", 1)
         rows = self.world.index.find(sent)
         if self._report:
@@ -158,7 +158,7 @@ class _Server:
 
 
 def _find_product(server: _Server, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
-    for name in ("q", "page", "shop_id", "price", "sort", "service"):
+    for name in _SEARCH_PARAMETERS:
         if isinstance(arguments.get(name), list | dict):
             raise _BadArgument(f"{name} must be text")
     return server.find(arguments)

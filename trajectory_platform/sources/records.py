@@ -18,6 +18,8 @@ from trajectory_platform.identity import digest_json, parse_utc
 Fault = dict[str, Any]
 
 SCORE_TEXT = "reasoning_score_text"
+# Faults that cost no record: the line was read with a repair, or a newer record of the same id is used.
+RECORD_KEPT = (jsontext.NON_FINITE, jsontext.LONE_SURROGATE, jsontext.REPEATED_KEY, "duplicate_record")
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -44,7 +46,7 @@ def parse_lines(data: bytes, file: str) -> tuple[list[dict[str, Any]], list[Faul
             continue
         for repair, count in sorted(parsed.repairs.items()):
             faults.append(fault(file, number, repair, f"{count} repaired"))
-        if "non_finite_number" in parsed.repairs:
+        if jsontext.NON_FINITE in parsed.repairs:
             _keep_score_texts(parsed.value, text)
         records.append(parsed.value)
     return records, faults

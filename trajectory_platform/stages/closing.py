@@ -32,7 +32,7 @@ def funnel_steps(summary: dict[str, Any]) -> list[tuple[str, int]]:
     for stage, count in sorted(by_stage.items()):
         left -= count
         steps.append((stage, left))
-    for use, count in sorted(summary["by_use"].items()):
+    for use, count in sorted(summary["by_use"].items(), key=lambda item: (item[0] != "sft", item[0])):
         steps.append((f"use: {use}", count))
     return steps
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,6 @@ class StageResult:
         skipped: True when the published partition already has this identity, so nothing was written.
         manifests: table name -> manifest of what is now published.
         summary: counts for people (rows, reasons, shares); small enough for event metadata.
-        details: anything larger a caller may want to show (never written to event metadata).
     """
 
     stage: str
@@ -52,7 +51,10 @@ class StageResult:
     skipped: bool
     manifests: dict[str, Manifest]
     summary: dict[str, Any]
-    details: dict[str, Any] = field(default_factory=dict)
+
+
+Stage = Callable[[StageContext, str], StageResult]
+"""The work of one asset on one day."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,6 @@ class Produced:
     outputs: Sequence[Output]
     summary: dict[str, Any]
     complete: bool = True
-    details: dict[str, Any] = field(default_factory=dict)
 
 
 def input_digests(
@@ -136,7 +137,7 @@ def run_stage(
         )
         for output in produced.outputs
     }
-    return StageResult(stage, day, False, published, produced.summary, produced.details)
+    return StageResult(stage, day, False, published, produced.summary)
 
 
 def _present(ctx: StageContext, table: str, day: str, part: dict[str, str] | None) -> Manifest:

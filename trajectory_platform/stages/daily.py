@@ -133,9 +133,6 @@ def judged_traces(ctx: StageContext, day: str) -> StageResult:
         )
         outcomes = judged.column("outcome").to_pylist()
         kinds = verdicts.column("judge_kind").to_pylist()
-        retryable = [
-            kind == "llm" and flag for kind, flag in zip(kinds, verdicts.column("retryable").to_pylist(), strict=True)
-        ]
         summary = {
             "judged": len(outcomes),
             **{name: outcomes.count(name) for name in ("success", "failure", "unscorable")},
@@ -145,7 +142,7 @@ def judged_traces(ctx: StageContext, day: str) -> StageResult:
         return Produced(
             [Output(tables.VERDICTS, verdicts), Output(tables.JUDGED_TRACES, judged)],
             summary,
-            complete=not any(retryable),
+            complete=not any(verdicts.column("retryable").to_pylist()),
         )
 
     return run_stage(
@@ -185,7 +182,6 @@ def axis_a_corpus(ctx: StageContext, day: str) -> StageResult:
         return Produced(
             [Output(tables.REJECTED_TRACES, result.rejected), Output(tables.AXIS_A_CORPUS, result.accepted)],
             counted,
-            details={"axis": result.axis},
         )
 
     return run_stage(

@@ -20,7 +20,7 @@ _TRAIN = ("torch", "transformers", "trl", "datasets")
 
 def examine(settings: Settings) -> list[Finding]:
     """Findings ``{area, level, text, todo}``; level is ok, note or error. Reads, never writes."""
-    findings = [_python(), *_packages(), _source(settings), _lake(settings), _disk(settings)]
+    findings = [_python(), *_packages(), *_variables(), _source(settings), _lake(settings), _disk(settings)]
     findings.extend(_judge(settings))
     return findings
 
@@ -57,6 +57,13 @@ def _packages() -> list[Finding]:
             versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
             findings.append(_finding(area, "ok", versions))
     return findings
+
+
+def _variables() -> list[Finding]:
+    known = {f"TRAJECTORY_PLATFORM_{name.upper()}" for name in Settings.model_fields}
+    strange = sorted(name for name in os.environ if name.startswith("TRAJECTORY_PLATFORM_") and name not in known)
+    todo = "misspelt? Every setting is in trajectory_platform/settings.py"
+    return [_finding("settings", "note", f"no such setting: {name}", todo) for name in strange]
 
 
 def _source(settings: Settings) -> Finding:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from trajectory_platform.errors import FailPartition
 from trajectory_platform.identity import digest_lines
 from trajectory_platform.lake import tables
+from trajectory_platform.sources.records import RECORD_KEPT
 from trajectory_platform.stages.context import StageContext, neighbours
 
 if TYPE_CHECKING:
@@ -77,7 +78,11 @@ def damage(listing: RawDay) -> str | None:
     missing = sorted({fault["file"] for fault in listing.faults if fault["reason"] == "missing_file"} & {*_NEEDED})
     if missing:
         return f"{' and '.join(missing)} missing from the day folder"
-    broken = [fault for fault in listing.faults if fault["reason"] != "missing_file"]
+    broken = [
+        fault
+        for fault in listing.faults
+        if fault["reason"] not in ("missing_file", *RECORD_KEPT) and not fault["file"].startswith("artifacts/")
+    ]
     lines = len(listing.runs) + len(listing.problems) + len(listing.agent_versions) + len(broken)
     if len(broken) <= MAX_FAULT_SHARE * lines:
         return None

@@ -6,7 +6,7 @@ A bad day fails alone: its later stages are left out, other days go on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
@@ -14,10 +14,9 @@ from trajectory_platform.errors import Abort, PlatformError
 from trajectory_platform.identity import days_between
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages import daily, splits
-from trajectory_platform.stages.context import StageContext, StageResult
+from trajectory_platform.stages.context import Stage, StageContext
 
 Fact = dict[str, Any]
-Stage = Callable[[StageContext, str], StageResult]
 
 DAILY_STAGES: tuple[tuple[str, Stage], ...] = (
     ("raw_traces", daily.raw_traces),

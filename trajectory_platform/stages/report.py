@@ -23,12 +23,15 @@ def write_report(settings: Settings, out: Path, day: str | None) -> Path:
     """Write the page as of ``day`` (the newest curated day when None), replacing an older one atomically.
 
     Raises:
-        FailPartition: when no day was curated yet.
+        FailPartition: when no day was curated yet, or none up to ``day``.
     """
     from trajectory_platform.reports.html import build_report
 
     ctx = StageContext(settings)
-    days = [curated for curated in closing.day_summaries(ctx) if day is None or curated <= day]
+    curated = list(closing.day_summaries(ctx))
+    days = [one for one in curated if day is None or one <= day]
+    if curated and not days:
+        raise FailPartition(f"nothing to report up to {day}: the first day in {settings.lake_uri} is {curated[0]}")
     if not days:
         raise FailPartition(f"nothing to report in {settings.lake_uri}: run 'trajectory-platform ingest' first")
     page = build_report(report_data(ctx, days))
@@ -75,7 +78,7 @@ def _tiles(ctx: StageContext, as_of: str, summaries: dict[str, dict[str, Any]]) 
     accepted = sum(summary["accepted"] for summary in summaries.values())
     sft = sum(summary["by_use"].get("sft", 0) for summary in summaries.values())
     clusters = ctx.lake.manifest("leak_clusters", as_of)
-    tiles = [("traces judged", f"{total:,}"), ("accepted, axis A", f"{accepted:,}"), ("fit for SFT", f"{sft:,}")]
+    tiles = [("pairs judged", f"{total:,}"), ("accepted, axis A", f"{accepted:,}"), ("fit for SFT", f"{sft:,}")]
     if clusters is not None and clusters.summary:
         tiles.append(("leak clusters", f"{clusters.summary['clusters']:,}"))
     overall = [row for row in closing.report_scores(ctx, as_of) if row["category"] == "all" and row["n"]]
@@ -169,7 +172,7 @@ def _checkpoint(ctx: StageContext, as_of: str) -> list[tuple[str, Any]]:
         ("stage and recipe", f"{facts['stage']}, {facts['recipe']['name']}"),
         ("traces", facts["traces"]),
         ("problems / leak clusters", f"{facts['problems']} / {facts['clusters']}"),
-        ("days", _listed(facts["days"])),
+        ("days", _listed(dict(sorted(facts["days"].items())))),
         ("categories", _listed(facts["categories"])),
         ("miners", len(facts["miners"])),
         ("strategies", len(facts["strategies"])),
@@ -196,7 +199,9 @@ def _lineage(ctx: StageContext, as_of: str) -> tuple[str, list[dict[str, Any]]]:
             "step": step["stage"],
             "value": step["decision"] + (f" ({step['reason']})" if step["reason"] else ""),
             "detail": "; ".join(
-                f"{key} {value}" for key, value in step["facts"].items() if value not in (None, [], "")
+                f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}"
+                for key, value in step["facts"].items()
+                if value not in (None, [], "")
             ),
         }
         for step in facts["steps"]

@@ -77,7 +77,8 @@ def render_status(facts: dict[str, Any]) -> str:
         missing = f"missing {', '.join(day['missing'])}" if day["missing"] else ""
         lines.append(f"{day['day']}  {day['state']:<10} {counts}{missing}")
     checkpoint = facts["newest_checkpoint"]
-    lines.append("")
+    if facts["days"]:
+        lines.append("")
     if checkpoint:
         accuracy = checkpoint["tool_accuracy"]
         score = "not scored" if accuracy is None else f"next tool {accuracy:.1%} on {checkpoint['scored_turns']} turns"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_MOST_COLUMNS = 12  # more do not fit beside one another: each row is then shown as a block
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
@@ -23,7 +24,9 @@ def shown(value: Any, width: int | None = None) -> str:
 
 
 def render_table(table: pa.Table, width: int = 60) -> str:
-    """An Arrow table as plain text with a header and the number of rows."""
+    """An Arrow table as plain text with a header and the number of rows; a wide one row by row."""
+    if table.num_columns > _MOST_COLUMNS:
+        return _render_blocks(table, width)
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -37,3 +40,16 @@ def render_table(table: pa.Table, width: int = 60) -> str:
     out = io.StringIO()
     Console(file=out, width=max(80, min(240, (width + 3) * max(1, table.num_columns))), markup=False).print(grid)
     return f"{out.getvalue().rstrip()}\n({table.num_rows} rows)"
+
+
+def _render_blocks(table: pa.Table, width: int) -> str:
+    names = [shown(name) for name in table.column_names]
+    margin = max(map(len, names))
+    lines = []
+    for number, row in enumerate(table.to_pylist(), 1):
+        lines.append(f"row {number}")
+        lines.extend(
+            f"  {label:<{margin}}  {shown(row[name], width)}".rstrip()
+            for label, name in zip(names, table.column_names, strict=True)
+        )
+    return "\n".join([*lines, f"({table.num_rows} rows)"])

@@ -34,8 +34,10 @@ def find_trace(settings: Settings, trace_id: str) -> dict[str, Any]:
     row: dict[str, Any] = rows[-1]
     for name in ("messages", "tools", "source_steps", "evidence", "repairs"):
         row[name] = jsontext.parse(row[name].encode()).value
-    row["accepted"] = lake.read(tables.AXIS_A_CORPUS, filter=wanted, columns=["trace_id", "uses"]).to_pylist()
-    row["rejected"] = lake.read(tables.REJECTED_TRACES, filter=wanted).to_pylist()
+    # of a trace that was judged on two days, the latest says what became of it: text and fate are of one day
+    days = [row["day"]]
+    row["accepted"] = lake.read(tables.AXIS_A_CORPUS, days, columns=["trace_id", "uses"], filter=wanted).to_pylist()
+    row["rejected"] = lake.read(tables.REJECTED_TRACES, days, filter=wanted).to_pylist()
     return row
 
 

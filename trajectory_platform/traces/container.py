@@ -126,14 +126,6 @@ def open_artifact(data: bytes, limits: Limits) -> Content:
     return Content(_form_of(form, kept), gzip, kept)
 
 
-def scan_ids(data: bytes, limits: Limits) -> Content:
-    """As :func:`open_artifact`, but of every dialogue only the first step is kept."""
-    content = open_artifact(data, limits)
-    return content._replace(
-        records=[record._replace(steps=record.steps and record.steps[:1]) for record in content.records]
-    )
-
-
 def read_records(data: bytes, limits: Limits, wanted: set[int] | None = None) -> Iterator[Record]:
     """The records one after the other, of all lines or of the wanted ones: a run's file is never held as values.
 

@@ -22,7 +22,6 @@ is ``readable``, ``truncated`` (the log cut it), ``unreadable`` (no message in i
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -280,8 +279,3 @@ def _integer(value: Any) -> int | None:
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**15 else None
-
-
-def size(evidence: Mapping[str, Any]) -> int:
-    """Bytes of the evidence as compact JSON (for benchmarks)."""
-    return len(json.dumps(evidence, separators=(",", ":")).encode())

@@ -17,7 +17,7 @@ from trajectory_platform import jsontext
 from trajectory_platform.errors import RejectRow
 from trajectory_platform.identity import digest_json, parse_utc, safe_id
 from trajectory_platform.sources.files import RawDay
-from trajectory_platform.sources.records import SCORE_TEXT, Fault, fault, id_text, later
+from trajectory_platform.sources.records import RECORD_KEPT, SCORE_TEXT, Fault, fault, id_text, later
 from trajectory_platform.traces.literals import finite_number
 
 OPEN_STATES = ("PENDING", "RUNNING", "CLAIMED")
@@ -25,8 +25,7 @@ ENDED_UNUSABLE = ("STALE", "CANCELLED", "FAILED", "TIMED_OUT")
 _RUN_WORDS = ("SUCCESS", "CLAIMED", "RUNNING", *ENDED_UNUSABLE)
 _PROBLEM_WORDS = ("PENDING", "RUNNING", "SUCCESS", "FAILED", "SKIPPED", "TIMED_OUT")
 _INT64 = 1 << 63
-# Faults of runs.jsonl that cost no record.
-_RUN_RECORD_KEPT = ("missing_file", "duplicate_record", "non_finite_number", "lone_surrogate", "repeated_key")
+_RUN_RECORD_KEPT = ("missing_file", *RECORD_KEPT)  # faults of runs.jsonl that cost no record
 
 
 class Entry(NamedTuple):

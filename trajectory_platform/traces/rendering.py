@@ -63,7 +63,7 @@ def parse_messages(value: object) -> list[dict[str, Any]]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RejectRow("bad_messages", str(error)) from error
     if not isinstance(value, list) or not all(isinstance(message, dict) for message in value):
         raise RejectRow("bad_messages", "expected a list of objects")

@@ -14,14 +14,13 @@ from trajectory_platform import jsontext
 from trajectory_platform.errors import RejectRow
 from trajectory_platform.traces import evidence as proxy_log
 from trajectory_platform.traces.call_flags import call_flags
-from trajectory_platform.traces.calls import ParsedCall, call_of
+from trajectory_platform.traces.calls import NAME_KEYS, ParsedCall, call_of
 from trajectory_platform.traces.schema import Draft, Trajectory, result_text
 
 READER = "sn15"
 READER_VERSION = "1"
 
 _ABSENT = object()
-_UNNAMED_KEYS = ("name", "tool", "tool_name", "function")
 
 
 def read_dialogue(steps: list[Any], *, binding: Mapping[str, Any] | None) -> Trajectory:
@@ -221,7 +220,7 @@ class _DialogueReader:
         if not isinstance(item, dict):
             self.draft.damage("tool_call_item_not_object", f"{where}: a call is {type(item).__name__}")
             return None
-        if not any(key in item for key in _UNNAMED_KEYS):
+        if not any(key in item for key in NAME_KEYS):
             self.draft.damage("call_without_name", where)
             return None
         try:
@@ -253,13 +252,12 @@ class _DialogueReader:
         for new_call, call, result in zip(issued, calls, results, strict=True):
             if result is _ABSENT:
                 self.open_calls.append((new_call, call.call_id))
-            elif self.open_calls:
+                continue
+            if self.open_calls:
                 # a later result of the same step: keep the order of the calls by not answering out of turn
                 self.draft.damage("missing_tool_result", f"{where}: {self.open_calls[0][0][1][:64]!a} has no result")
                 self.open_calls = []
-                self.draft.add_result(new_call, result_text(result), where)
-            else:
-                self.draft.add_result(new_call, result_text(result), where)
+            self.draft.add_result(new_call, result_text(result), where)
 
     def _observed_results(self, calls: list[ParsedCall], results: list[Any], observed: Any, where: str) -> list[Any]:
         """Upstream ``obs`` [{tool_call_id, results}] of the same step: by id where ids are unique, else by position."""

@@ -16,7 +16,7 @@ from trajectory_platform.evaluation.child import Report, run_child
 
 
 def work(job: dict[str, Any], report: Report) -> dict[str, Any]:
-    """Train, write the checkpoint, move it into place; returns {"checkpoint": name, "run": {...}}."""
+    """Train, write the checkpoint, move it into place; returns {"checkpoint": name, "mlflow_run": id or None}."""
     import pyarrow.parquet as parquet
 
     from trajectory_platform.training import tracking
@@ -44,7 +44,7 @@ def work(job: dict[str, Any], report: Report) -> dict[str, Any]:
     tracking.close_run(uri, run_id, history=trained.history, finished=True, report=report)
     shutil.rmtree(scratch / "trainer", ignore_errors=True)
     report(f"checkpoint {name}")
-    return {"checkpoint": name, "times": trained.times, "run": trained.run, "mlflow_run": run_id}
+    return {"checkpoint": name, "mlflow_run": run_id}
 
 
 def _check_guard(job: dict[str, Any], clusters: list[str]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trajectory_platform.errors import FailPartition
+from trajectory_platform.evaluation.child import Report
 from trajectory_platform.evaluation.context import ContextPolicy
 from trajectory_platform.identity import digest_lines
 from trajectory_platform.traces.rendering import chat_messages
@@ -21,8 +22,6 @@ from trajectory_platform.training.datasets import (
 )
 from trajectory_platform.training.recipe import Recipe
 from trajectory_platform.training.sampling import Item, Plan, plan_order
-
-Report = Callable[[str], None]
 
 
 class Trained(NamedTuple):

@@ -11,11 +11,11 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from trajectory_platform.evaluation.child import Report
 from trajectory_platform.identity import digest_json
 
 EXPERIMENT = "trajectory-platform"
 MAX_PARAM = 500  # older servers cut or refuse longer values (case H01)
-Report = Callable[[str], None]
 
 
 def open_run(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from trajectory_platform.curation.agency import AxisDecision, decide
-from trajectory_platform.traces.evidence import extract, size
+from trajectory_platform.traces.evidence import extract
 from trajectory_platform_tests.curation.labelled_days import LabelledTrace, load, messages
 
 Decided = list[tuple[LabelledTrace, AxisDecision]]
@@ -61,8 +62,9 @@ def test_calls_of_a_model_that_acts_are_all_emitted(decided: Decided) -> None:
 
 
 def test_evidence_is_small_beside_its_trace(shared: Path) -> None:
-    import json
-
     traces = [trace for trace in load(shared / "days") if trace.steps]
     raw = sum(len(json.dumps(trace.steps)) for trace in traces)
-    assert sum(size(extract(trace.steps or [], binding=None)) for trace in traces) < 0.3 * raw
+    assert (
+        sum(len(json.dumps(extract(trace.steps or [], binding=None), separators=(",", ":"))) for trace in traces)
+        < 0.3 * raw
+    )

@@ -56,6 +56,7 @@ def test_a_public_reward_gives_the_outcome_and_the_validator_is_compared() -> No
     assert (first["outcome_success"], first["outcome_source"], first["validators_agree"]) == (True, "rule", True)
     assert (second["outcome_success"], second["outcome_source"], second["validators_agree"]) == (True, "rule", False)
     assert first["problem_key"] == PUBLIC.problem_key and first["category"] == "product"
+    assert first["suite_id"] == raws[0]["suite_id"] is not None
     assert orjson.loads(first["score"])["rule"] == 1.0
 
 

@@ -12,7 +12,6 @@ import pytest
 from trajectory_platform.identity import digest_lines
 from trajectory_platform.lake import tables
 from trajectory_platform.lake.publish import Lake
-from trajectory_platform.lineage import ledger
 from trajectory_platform.lineage.questions import about_checkpoint, about_trace, checkpoint_text, trace_text
 
 FIRST, SECOND = "2026-05-01", "2026-05-02"
@@ -204,10 +203,6 @@ def test_a_pair_without_a_trace_is_known_too(lake: Lake) -> None:
 @pytest.mark.parametrize("name", ["never:seen", "'; drop table x; --"])
 def test_an_unknown_id_is_none(lake: Lake, name: str) -> None:
     assert about_trace(lake, name) is None and about_checkpoint(lake, name) is None
-
-
-def test_checkpoints_are_listed_in_the_order_of_days(lake: Lake) -> None:
-    assert ledger.checkpoint_ids(lake) == [PARENT, CHILD]
 
 
 def test_training_traces_that_are_held_out_since_are_named(tmp_path: Path) -> None:

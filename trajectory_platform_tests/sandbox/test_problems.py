@@ -240,24 +240,6 @@ def test_which_of_two_contents_has_the_plain_id_does_not_depend_on_the_order_of_
     assert len(tables[0]) == 3 and tables[0] == tables[1] == tables[2]
 
 
-def test_problems_of_pairs_judged_today_come_with_them() -> None:
-    """A pair found in yesterday's folder and judged today needs its reward today."""
-    yesterday = Day(
-        day=date(2026, 4, 30),
-        suite={"suite": {}, "problems": [item("late", "a", "1"), item("early", "b", "2")]},
-        problems=[
-            entry("late", "2026-05-01T00:00:00Z"),
-            entry("early", "2026-04-30T23:59:59.9Z"),
-            entry("race", "2026-05-01T00:01:00Z"),
-        ],
-    )
-    rows = problem_rows(Day(), [yesterday]).to_pylist()
-    assert [(row["problem_id"], row["reward_state"], row["day"]) for row in rows] == [
-        ("late", "public", "2026-05-01"),
-        ("race", "hidden", "2026-05-01"),
-    ]
-
-
 def test_rows_round_trip(shared: Path) -> None:
     for path in sorted((shared / "samples" / "shoppingbench").glob("*.jsonl")):
         problems = [

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from trajectory_platform.errors import RejectRow
-from trajectory_platform.traces.container import Limits, inflate, open_artifact, read_records, scan_ids
+from trajectory_platform.traces.container import Limits, inflate, open_artifact, read_records
 from trajectory_platform_tests.traces.steps import as_bytes, day_artifacts, dialogue, envelope, json_lines
 
 LIMITS = Limits()
@@ -68,16 +68,6 @@ def test_every_published_shape_is_recognised(content: bytes, form: str, records:
         for record in found.records
     ] == records
     assert all(record.reject is None for record in found.records)
-
-
-def test_the_cheap_scan_names_the_same_records() -> None:
-    for content, _, _ in SHAPES:
-        full, cheap = open_artifact(content, LIMITS), scan_ids(content, LIMITS)
-        assert cheap.form == full.form
-        assert [record._replace(steps=None) for record in cheap.records] == [
-            record._replace(steps=None) for record in full.records
-        ]
-        assert all(not record.steps or len(record.steps) == 1 for record in cheap.records)
 
 
 def test_wanted_lines_are_read_alone() -> None:

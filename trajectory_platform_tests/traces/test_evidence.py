@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trajectory_platform.traces.evidence import extract, size
+from trajectory_platform.traces.evidence import extract
 from trajectory_platform_tests.curation.made_logs import MadeLog
 
 
@@ -251,4 +251,4 @@ def test_evidence_stays_small() -> None:
     log = _log()
     for entry in log.entries:
         entry["note"] = "x" * 50_000
-    assert size(extract(log.steps(), binding=log.binding())) < 2_500
+    assert len(json.dumps(extract(log.steps(), binding=log.binding()), separators=(",", ":"))) < 2_500

@@ -138,7 +138,5 @@ def window(train: int = 16, dev: int = 6, sealed: int = 2) -> tuple[Any, Any]:
     pools = ["train"] * train + ["dev"] * dev + ["sealed"] * sealed
     splits = [split_row(number, pool) for number, pool in enumerate(pools)]
     made = [record(number) for number in range(len(pools))]
-    corpus = [
-        {"day": row["trace_day"], **{key: row[key] for key in ("trace_id", "messages", "tools")}} for row in made
-    ]
+    corpus = [{"day": row["trace_day"], **{key: row[key] for key in ("trace_id", "messages", "tools")}} for row in made]
     return pa.Table.from_pylist(splits, schema=LEAK_GUARDED_SPLITS.schema()), pa.Table.from_pylist(corpus)

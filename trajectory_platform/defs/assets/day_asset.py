@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import dagster as dg
 
-from trajectory_platform.defs.day_runs import Stage, materialise_days
+from trajectory_platform.defs.day_runs import materialise_days
 from trajectory_platform.defs.resources import Platform
+from trajectory_platform.stages.context import Stage
 
 OWNERS = ["team:trajectory-platform"]
 
