@@ -131,10 +131,11 @@ def train_checkpoint(
             "held_out_clusters": clusters,
             "tracking_uri": tracking_uri,
         }
-        run_job("trajectory_platform.training.process", job, scratch, threads=recipe.threads, runner=runner)
+        done = run_job("trajectory_platform.training.process", job, scratch, threads=recipe.threads, runner=runner)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return _finished(day, recipe, root / name, train, "trained")
+    result = _finished(day, recipe, root / name, train, "trained")
+    return result._replace(metrics={**result.metrics, "mlflow_run": done["mlflow_run"] or ""})
 
 
 def write_rows(train: list[dict[str, Any]], corpus: pa.Table | Iterable[pa.RecordBatch], path: Path) -> None:

@@ -6,6 +6,7 @@ checkpoint, what it is made of, and the clusters that are held out. Without the 
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -30,7 +31,8 @@ def work(job: dict[str, Any], report: Report) -> dict[str, Any]:
     _check_guard(job, table.column("leak_cluster").to_pylist())
     rows, dropped = rows_of(table)
     scratch, root, name = Path(job["scratch"]), Path(job["checkpoint_root"]), job["checkpoint_id"]
-    uri = job.get("tracking_uri")
+    # MLflow's own variable, read where the process starts: a URI may hold a password and stays out of job and lake
+    uri = job.get("tracking_uri") or os.environ.get("MLFLOW_TRACKING_URI")
     tags = {"stage": recipe.stage, "day": job["day"], "identity": job["identity"]}
     run_id = tracking.open_run(uri, name=name, params=_flat(job["recipe"]), tags=tags, report=report)
     report("loading torch and trl")
