@@ -19,7 +19,8 @@ help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## +/\t/' | expand -t 12
 
 demo: $(INSTALLED) dagster_home/dagster.yaml  ## the whole flow on a simulated arena; ends with a funnel, scores and demo/report.html
-	DAGSTER_HOME=$(CURDIR)/dagster_home $(BIN)/trajectory-platform demo
+	DAGSTER_HOME=$(CURDIR)/dagster_home MLFLOW_TRACKING_URI=$${MLFLOW_TRACKING_URI:-sqlite:///demo/mlflow.db} \
+	  $(BIN)/trajectory-platform demo
 
 test: $(INSTALLED)      ## the default test suite
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile

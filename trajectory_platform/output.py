@@ -50,7 +50,8 @@ def write_rows(
     def counted() -> Any:
         for row in rows:
             for name in count_by:
-                word = str(row.get(name))
+                value = row.get(name)
+                word = value if isinstance(value, str) else jsontext.dumps(value)
                 counts[name][word] = counts[name].get(word, 0) + 1
             yield row
 

@@ -126,7 +126,7 @@ def _clear(out: Path, dates: Sequence[date], overwrite: bool) -> None:
     ]
     existing = [target for target in targets if target.exists()]
     if existing and not overwrite:
-        raise Abort(f"{existing[0]} exists already; choose another folder or allow overwriting")
+        raise Abort(f"{existing[0]} exists already; choose another folder or remove it")
     for target in existing:
         if target.is_dir():
             shutil.rmtree(target)

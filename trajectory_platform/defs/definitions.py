@@ -39,7 +39,7 @@ def build_definitions(
             training.process_asset("sft_checkpoint", partitions, settings.window_days),
             training.process_asset("sft_eval", partitions, settings.window_days),
         ],
-        asset_checks=checks.build_checks(partitions),
+        asset_checks=checks.build_checks(),
         jobs=[ingest_job, jobs.train_as_of()],
         sensors=[sensors.resume_good_days(ingest_job)],
         resources={

@@ -21,8 +21,8 @@ import typer
 from trajectory_platform.defs.definitions import build_definitions
 from trajectory_platform.defs.sensors import RANGE_END, RANGE_START
 from trajectory_platform.errors import FailPartition
-from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
+from trajectory_platform.stages.checkpoints import example_trace
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.text import shown
 
@@ -98,8 +98,7 @@ def closing_blocks(ctx: StageContext, day: str) -> list[str]:
     from trajectory_platform.stages import closing
 
     blocks = [closing.funnel_text(ctx), closing.splits_text(ctx, day), closing.scores_text(ctx, day)]
-    trained = ctx.lake.read(tables.CHECKPOINT_TRACES, [day], columns=["trace_id", "role"]).to_pylist()
-    first = min((row["trace_id"] for row in trained if row["role"] == "train"), default=None)
+    first = example_trace(ctx, day)
     if first is not None:
         facts = questions.about_trace(ctx.lake, first)
         assert facts is not None, f"{first} was trained on a moment ago"

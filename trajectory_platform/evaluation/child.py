@@ -109,6 +109,8 @@ def run_child(job_path: str, work: Callable[[dict[str, Any], Report], dict[str, 
             kind = type(error).__name__
             result = {"status": "failed", "kind": kind, "message": str(error)}
             report(f"failed: {error}")
+        except KeyboardInterrupt:
+            return 130  # the parent was interrupted too and says so; without a result this run never was
     waiting = path.parent / "result.json.part"
     waiting.write_text(json.dumps(result, sort_keys=True), "utf-8")
     os.replace(waiting, path.parent / "result.json")

@@ -118,15 +118,9 @@ def read_suite_files(paths: Iterable[str | Path]) -> list[SuiteRow]:
     """
     rows: list[SuiteRow] = []
     taken: set[str] = set()
-    stems: dict[str, Path] = {}
-    for path in map(Path, paths):
-        if path.stem in stems:
-            raise Abort(
-                f"{stems[path.stem]} and {path} have one stem {path.stem!a}, which names their rows: rename one"
-            )
-        stems[path.stem] = path
+    for path, label in _labels(list(map(Path, paths))):
         for number, (item, error) in enumerate(_items(path)):
-            row = _row(item, error, path.stem, number)
+            row = _row(item, error, label, number)
             name, copy = row.problem_id, 0
             while name in taken:
                 copy += 1
@@ -134,6 +128,20 @@ def read_suite_files(paths: Iterable[str | Path]) -> list[SuiteRow]:
             taken.add(name)
             rows.append(row._replace(problem_id=name))
     return rows
+
+
+def _labels(paths: list[Path]) -> list[tuple[Path, str]]:
+    """The name each file gives its rows: its stem, with the folder before it where several files have that stem
+    (the ``suite.json`` of two raw days)."""
+    stems = [path.stem for path in paths]
+    labels = [
+        path.stem if stems.count(path.stem) == 1 else f"{path.absolute().parent.name}-{path.stem}" for path in paths
+    ]
+    for number, label in enumerate(labels):
+        if label in labels[:number]:
+            first = paths[labels.index(label)]
+            raise Abort(f"{first} and {paths[number]} would both name their rows {label!a}: rename one")
+    return list(zip(paths, labels, strict=True))
 
 
 def _row(item: Any, error: str | None, stem: str, number: int) -> SuiteRow:

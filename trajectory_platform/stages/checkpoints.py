@@ -223,6 +223,14 @@ def current_checkpoint(ctx: StageContext, day: str) -> dict[str, Any] | None:
     return next((row for row in rows if row["checkpoint_id"] == name), None)
 
 
+def example_trace(ctx: StageContext, day: str) -> str | None:
+    """A trace that fed the day's present checkpoint: the first by id, so that it is always the same one."""
+    checkpoint = current_checkpoint(ctx, day)
+    if checkpoint is None:
+        return None
+    return min(_traced(ctx, day, checkpoint["checkpoint_id"]).column("trace_id").to_pylist(), default=None)
+
+
 def _beside_others(ctx: StageContext, table: Table, day: str, name: str | None, rows: pa.Table) -> Output:
     """The rows of one checkpoint beside those of the other checkpoints of the same day and stage."""
     import pyarrow as pa

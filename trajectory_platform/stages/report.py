@@ -11,7 +11,7 @@ from trajectory_platform.errors import FailPartition
 from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages import closing
-from trajectory_platform.stages.checkpoints import current_checkpoint
+from trajectory_platform.stages.checkpoints import current_checkpoint, example_trace
 from trajectory_platform.stages.context import StageContext
 
 _AXIS_LABELS = ("A", "mixed", "B", "unknown")
@@ -189,8 +189,7 @@ def _listed(counts: dict[str, Any]) -> str:
 def _lineage(ctx: StageContext, as_of: str) -> tuple[str, list[dict[str, Any]]]:
     from trajectory_platform.lineage import questions
 
-    trained = ctx.lake.read(tables.CHECKPOINT_TRACES, [as_of], columns=["trace_id", "role"]).to_pylist()
-    first = min((row["trace_id"] for row in trained if row["role"] == "train"), default=None)
+    first = example_trace(ctx, as_of)
     facts = questions.about_trace(ctx.lake, first) if first else None
     if first is None or facts is None:
         return "", []

@@ -122,8 +122,19 @@ def test_a_file_that_cannot_be_read_stops_the_command(tmp_path: Path, content: s
         split_files([path], pool_key="k")
 
 
-def test_two_files_with_one_stem_are_refused(tmp_path: Path) -> None:
-    for name in ("a.json", "a.jsonl"):
-        (tmp_path / name).write_text("[]")
-    with pytest.raises(Abort, match="one stem"):
-        split_files([tmp_path / "a.json", tmp_path / "a.jsonl"], pool_key="k")
+def test_two_days_can_be_split_together(tmp_path: Path) -> None:
+    paths = []
+    for day, product in (("2026-05-02", "1"), ("2026-05-03", "1")):
+        (tmp_path / day).mkdir()
+        paths.append(tmp_path / day / "suite.json")
+        paths[-1].write_text(json.dumps([{"query": day, "category": "Product", "reward": {"product_id": product}}]))
+    rows = split_files(paths, pool_key="k")
+    assert [row["problem_id"] for row in rows] == ["2026-05-02-suite:0", "2026-05-03-suite:0"]
+    assert rows[0]["cluster_id"] == rows[1]["cluster_id"]
+
+
+def test_two_files_that_name_their_rows_alike_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "suite.json"
+    path.write_text("[]")
+    with pytest.raises(Abort, match="both name their rows"):
+        split_files([path, path], pool_key="k")
