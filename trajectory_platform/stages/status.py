@@ -22,7 +22,8 @@ def lake_status(settings: Settings) -> dict[str, Any]:
     """Per day how far it got, the newest checkpoint with its score, and the next step.
 
     A day in the source without any published table is ``late``; one with some tables is ``partial``; a
-    partition with retryable holes is ``incomplete``.
+    partition with retryable holes is ``incomplete``; one made with other settings than the present is ``stale``.
+    Changed folders and code are not looked for here: ``ingest`` finds them, and skips what is current.
     """
     ctx = StageContext(settings)
     source_days = [day.isoformat() for day in ctx.source.days()]
@@ -34,7 +35,8 @@ def lake_status(settings: Settings) -> dict[str, Any]:
         corpus = sound["axis_a_corpus"].get(day)
         summary = (corpus.summary if corpus else None) or {}
         complete = all(day in sound[name] and sound[name][day].complete for name in done)
-        whole = "complete" if complete else "incomplete"
+        stale = any(sound[name][day].settings != settings.used_by(name) for name in done if day in sound[name])
+        whole = "incomplete" if not complete else "stale" if stale else "complete"
         state = whole if len(done) == len(_CHAIN) else "partial" if done else "late"
         days.append(
             {

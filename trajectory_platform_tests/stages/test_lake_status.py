@@ -31,6 +31,8 @@ def test_states_and_next_steps(tmp_path: Path) -> None:
     assert [day["state"] for day in lake_status(settings)["days"]] == ["complete", "incomplete", "complete"]
     ingest(settings, DAYS[:3])
     assert lake_status(settings)["next"] == f"trajectory-platform train sft --as-of {DAYS[2]}"
+    other = lake_status(settings.model_copy(update={"reasoning_gate": 0.9}))
+    assert {day["state"] for day in other["days"]} == {"stale"} and "ingest" in other["next"]
     split(settings, DAYS[2])
     checkpoints.sft_checkpoint(ctx, DAYS[2], run=None)
     assert "too_few_traces" in lake_status(settings)["next"], "not the step that was just taken"
