@@ -7,6 +7,7 @@ explicit state, so a crashed run stays RUNNING (never FINISHED) until :func:`rec
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -95,6 +96,7 @@ def _client(uri: str) -> Any:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     from mlflow.tracking import MlflowClient
 
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # migrations of a fresh database
     return MlflowClient(tracking_uri=uri)
 
 
