@@ -6,19 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# The steps from a raw pair to a training row, in order; a funnel may leave out the ones it does not know.
-FUNNEL_STAGES = (
-    "raw pairs",
-    "trace present",
-    "readable",
-    "usable run",
-    "not injected",
-    "axis A",
-    "judged",
-    "accepted",
-    "use: sft",
-)
-
 
 @dataclass(frozen=True)
 class ReportData:
@@ -32,7 +19,7 @@ class ReportData:
         tiles: (label, value) pairs shown large at the top, most important first.
         days: one mapping a day: ``day, found, moved_in, moved_out, accepted, rejected``. The page adds
             ``found + moved_in - moved_out`` and whether it equals ``accepted + rejected``.
-        funnels: day -> ordered (stage, count) pairs, stages as in :data:`FUNNEL_STAGES`, counts not increasing.
+        funnels: day -> ordered (stage, count) pairs, counts not increasing except among uses, which overlap.
         axis: day -> axis label (``A, mixed, B, unknown``) -> count.
         reasons: rejections, largest first: ``stage, reason, count`` and optionally ``meaning``.
         pools: ``pool, clusters, problems, traces`` and optionally ``no_reward`` (problems without a known reward).

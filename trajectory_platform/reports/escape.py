@@ -7,11 +7,9 @@ these: :func:`visible` for a terminal, :func:`html_text`, :func:`markdown_text` 
 from __future__ import annotations
 
 import html
-import unicodedata
 
-# Control, format (bidirectional overrides, zero width), surrogate, private use, line and paragraph separators.
-_SHOWN_AS_CODE = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+from trajectory_platform.escaping import escaped
+
 _MARKDOWN = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_{}[]()#+-.!|~$:"})
 
 
@@ -24,17 +22,7 @@ def visible(text: object, limit: int | None = None) -> str:
     """
     raw = "" if text is None else str(text)
     kept = raw if limit is None or len(raw) <= limit else raw[:limit]
-    shown = "".join(_code(char) if unicodedata.category(char) in _SHOWN_AS_CODE else char for char in kept)
-    return shown if len(kept) == len(raw) else f"{shown}… (+{len(raw) - len(kept)})"
-
-
-def _code(char: str) -> str:
-    point = ord(char)
-    if char in _SHORT:
-        return _SHORT[char]
-    if point < 0x100:
-        return f"\\x{point:02x}"
-    return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
+    return escaped(kept) if len(kept) == len(raw) else f"{escaped(kept)}… (+{len(raw) - len(kept)})"
 
 
 def html_text(text: object, limit: int | None = None) -> str:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import io
-import unicodedata
 from typing import TYPE_CHECKING, Any
+
+from trajectory_platform.escaping import escaped
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _MOST_COLUMNS = 12  # more do not fit beside one another: each row is then shown as a block
-_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
 def shown(value: Any, width: int | None = None) -> str:
     """A value as one line of harmless text; ``width`` cuts it with an ellipsis."""
-    text = "" if value is None else value if isinstance(value, str) else str(value)
-    safe = "".join(
-        char if unicodedata.category(char) not in _INVISIBLE else char.encode("unicode_escape").decode("ascii")
-        for char in text
-    )
+    safe = escaped("" if value is None else str(value))
     return safe if width is None or len(safe) <= width else safe[: width - 1] + "…"
 
 

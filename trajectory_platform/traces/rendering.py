@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from trajectory_platform.errors import RejectRow
+from trajectory_platform.escaping import escaped
 
 # Tokens that end or begin a message in the Qwen3 templates. Inside a text they would let third-party words open a
 # turn of their own, so such a row is refused instead of rendered (the readers have already neutralised theirs).
@@ -113,9 +114,7 @@ def fold_results(messages: Sequence[Mapping[str, Any]], count: int) -> list[dict
 
 def escape_control(text: str) -> str:
     """Text safe to print: whatever is not printable (control, bidi, invisible) as an escape; line ends are kept."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() or char in "\n\t" else _escaped(char) for char in text)
+    return escaped(text, keep="\n\t")
 
 
 def plain_text(messages: Sequence[Mapping[str, Any]], *, max_chars: int = 2000) -> str:
@@ -179,11 +178,6 @@ def _text(value: object, position: int) -> str:
         if token in value:
             raise RejectRow("control_token_in_text", f"message {position} contains {token}")
     return value
-
-
-def _escaped(char: str) -> str:
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _indented(label: str, text: str, max_chars: int) -> str:

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from trajectory_platform.reports.data import FUNNEL_STAGES, ReportData
+from trajectory_platform.reports.data import ReportData
+
+FUNNEL_STAGES = (
+    "raw pairs",
+    "trace present",
+    "readable",
+    "usable run",
+    "not injected",
+    "axis A",
+    "judged",
+    "accepted",
+    "use: sft",
+)
 
 HOSTILE = (
     "<script>document.title='owned'</script>"
