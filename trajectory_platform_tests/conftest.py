@@ -48,3 +48,8 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no shared samples at {folder}")
     return folder
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes are named by their parameter: gzip writes the time into them, and workers must collect equal ids."""
+    return argname if isinstance(val, bytes) else None

@@ -133,8 +133,8 @@ def test_a_broken_suite_file_loses_no_row(run: Any, folder: Path, tmp_path: Path
 def test_broken_artifacts_are_rows_with_a_reason(run: Any, folder: Path, tmp_path: Path) -> None:
     bodies = [
         b"",
-        gzip.compress(b""),
-        gzip.compress(gzip.compress(b"[]")),
+        gzip.compress(b"", mtime=0),
+        gzip.compress(gzip.compress(b"[]"), mtime=0),
         b"\x1f\x8b",
         b"[" * 200_000,
         json.dumps([{"a": 1}]).encode("utf-16"),
@@ -209,7 +209,7 @@ def test_a_device_is_written_to_and_never_replaced(run: Any, folder: Path) -> No
 
 def test_a_damaged_catalogue_is_a_problem_with_the_data(run: Any, folder: Path, tmp_path: Path) -> None:
     (folder / "catalogue").mkdir(exist_ok=True)
-    (folder / "catalogue" / "products.jsonl").write_bytes(gzip.compress(b'{"product_id": "1"}\n' * 99)[:-9])
+    (folder / "catalogue" / "products.jsonl").write_bytes(gzip.compress(b'{"product_id": "1"}\n' * 99, mtime=0)[:-9])
     code, _, errors = run("score", "--in", str(folder), "--out", str(tmp_path / "s.jsonl"))
     assert code == 1 and errors.startswith("error: ") and errors.count("\n") == 1
     assert not list(tmp_path.glob(".*.part"))

@@ -154,7 +154,7 @@ def test_an_artifact_that_changes_under_way_fails_the_day_and_heals(days: Path, 
         daily.raw_traces(ctx, day)
     artifact = next(iter(sorted((Path(settings.data_root) / DAYS[1] / "artifacts").rglob("*.gz"))))
     whole = artifact.read_bytes()
-    for damage in (artifact.unlink, lambda: artifact.write_bytes(gzip.compress(b"[]"))):
+    for damage in (artifact.unlink, lambda: artifact.write_bytes(gzip.compress(b"[]", mtime=0))):
         damage()
         with pytest.raises(FailPartition, match="changed while it was read"):
             for day in DAYS:

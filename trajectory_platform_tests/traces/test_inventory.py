@@ -98,11 +98,11 @@ def line(problem_id: str | None, **values: Any) -> bytes:
         ({}, "SUCCESS", None, "no_trace", "no_artifact"),
         ({}, "FAILED", b"", "no_trace", "empty_artifact"),
         ({}, "TIMED_OUT", b"[]", "no_trace", "empty_dialogue"),
-        ({}, "FAILED", gzip.compress(b" [ ]\n"), "no_trace", "empty_dialogue"),
+        ({}, "FAILED", gzip.compress(b" [ ]\n", mtime=0), "no_trace", "empty_dialogue"),
         ({}, "SKIPPED", None, "no_trace", "no_artifact"),
         ({}, "FAILED", TRACE, "trace", None),
-        ({"status": "A_NEW_STATUS"}, "ANOTHER", gzip.compress(TRACE), "trace", None),
-        ({}, "SUCCESS", gzip.compress(TRACE)[:-9], "unreadable", "truncated_gzip"),
+        ({"status": "A_NEW_STATUS"}, "ANOTHER", gzip.compress(TRACE, mtime=0), "trace", None),
+        ({}, "SUCCESS", gzip.compress(TRACE, mtime=0)[:-9], "unreadable", "truncated_gzip"),
         ({}, "SUCCESS", b"[{", "unreadable", "truncated_json"),
         ({}, "SUCCESS", b"<html>", "unreadable", "unknown_container"),
     ],
@@ -207,7 +207,11 @@ def test_sizes_are_capped(days: Days) -> None:
     days.write(
         runs=[run()],
         problems=[entry("p1"), entry("p2"), entry("p3")],
-        artifacts={"r1/p1.json": TRACE, "r1/p2.json": gzip.compress(b" " * 5000 + TRACE), "r1/p3.json": b"x" * 600},
+        artifacts={
+            "r1/p1.json": TRACE,
+            "r1/p2.json": gzip.compress(b" " * 5000 + TRACE, mtime=0),
+            "r1/p3.json": b"x" * 600,
+        },
     )
     rows = days.rows(limits=LIMITS._replace(max_artifact_bytes=500, max_inflated_bytes=1000))
     assert [(row["state"], row["state_reason"]) for row in rows.values()] == [
@@ -224,7 +228,7 @@ def test_a_whole_file_is_split_by_the_ids_inside_and_loses_its_own_binding(days:
     """Domain 1.3 and 34: the run's output lies under the id of its first problem, which has no line of its own here."""
     body = line("p2") + line("p3", status="FAILED", dialogue=None) + line("p9") + b'{"problem_id": "p4", "dialogue": [{'
     problems = [entry(name) for name in ("p1", "p2", "p3", "p4")]
-    days.write(runs=[run()], problems=problems, artifacts={"r1/p1.json.gz": gzip.compress(body)})
+    days.write(runs=[run()], problems=problems, artifacts={"r1/p1.json.gz": gzip.compress(body, mtime=0)})
     rows = days.rows()
     assert {name: (row["state"], row["state_reason"], row["artifact_line"]) for name, row in rows.items()} == {
         "r1:p1": ("no_trace", "no_artifact", None),
