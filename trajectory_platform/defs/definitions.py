@@ -36,8 +36,6 @@ def build_definitions(
             corpus.product_catalogue,
             *(build(row, partitions) for row in corpus.rows()),
             *(build(row, partitions) for row in training.rows(settings.window_days)),
-            training.process_asset("sft_checkpoint", partitions, settings.window_days),
-            training.process_asset("sft_eval", partitions, settings.window_days),
         ],
         asset_checks=checks.build_checks(),
         jobs=[ingest_job, jobs.train_as_of()],

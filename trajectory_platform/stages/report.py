@@ -28,13 +28,13 @@ def write_report(settings: Settings, out: Path, day: str | None) -> Path:
     from trajectory_platform.reports.html import build_report
 
     ctx = StageContext(settings)
-    curated = list(closing.day_summaries(ctx))
-    days = [one for one in curated if day is None or one <= day]
-    if curated and not days:
-        raise FailPartition(f"nothing to report up to {day}: the first day in {settings.lake_uri} is {curated[0]}")
-    if not days:
+    curated = closing.day_summaries(ctx)
+    summaries = {one: summary for one, summary in curated.items() if day is None or one <= day}
+    if curated and not summaries:
+        raise FailPartition(f"nothing to report up to {day}: the first day in {settings.lake_uri} is {min(curated)}")
+    if not summaries:
         raise FailPartition(f"nothing to report in {settings.lake_uri}: run 'trajectory-platform ingest' first")
-    page = build_report(report_data(ctx, days))
+    page = build_report(report_data(ctx, summaries))
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = out.with_name(f".{out.name}.part")
     temporary.write_text(page, encoding="utf-8")
@@ -42,19 +42,20 @@ def write_report(settings: Settings, out: Path, day: str | None) -> Path:
     return out
 
 
-def report_data(ctx: StageContext, days: list[str]) -> Any:
-    """Everything the page shows about the given curated days (oldest first); as of the last of them."""
+def report_data(ctx: StageContext, summaries: dict[str, dict[str, Any]]) -> Any:
+    """Everything the page shows about the given curated days (day -> summary, oldest first); as of the last one."""
     from trajectory_platform.reports.data import ReportData
 
+    days = list(summaries)
     as_of = days[-1]
-    summaries = {day: summary for day, summary in closing.day_summaries(ctx).items() if day in days}
+    scores = closing.report_scores(ctx, as_of)
     checkpoint = _checkpoint(ctx, as_of)
     traced, steps = _lineage(ctx, as_of)
     return ReportData(
         title="Trajectory platform",
         subtitle=f"{days[0]} to {as_of} · lake {ctx.settings.lake_uri}",
-        tiles=_tiles(ctx, as_of, summaries),
-        days=_day_rows(ctx, days),
+        tiles=_tiles(ctx, as_of, summaries, scores),
+        days=_day_rows(ctx, summaries),
         funnels={day: closing.funnel_steps(summary) for day, summary in summaries.items()},
         axis={
             day: {label: summary["by_axis"].get(label, 0) for label in _AXIS_LABELS}
@@ -64,7 +65,7 @@ def report_data(ctx: StageContext, days: list[str]) -> Any:
         pools=_pools(ctx, as_of),
         cluster_sizes=_cluster_sizes(ctx, as_of),
         clusters=_largest_clusters(ctx, as_of),
-        scores=closing.report_scores(ctx, as_of),
+        scores=scores,
         scores_note=closing.SCORES_NOTE,
         checkpoint=checkpoint,
         lineage_of=traced,
@@ -73,7 +74,9 @@ def report_data(ctx: StageContext, days: list[str]) -> Any:
     )
 
 
-def _tiles(ctx: StageContext, as_of: str, summaries: dict[str, dict[str, Any]]) -> list[tuple[str, str]]:
+def _tiles(
+    ctx: StageContext, as_of: str, summaries: dict[str, dict[str, Any]], scores: list[dict[str, Any]]
+) -> list[tuple[str, str]]:
     total = sum(summary["input"] for summary in summaries.values())
     accepted = sum(summary["accepted"] for summary in summaries.values())
     sft = sum(summary["by_use"].get("sft", 0) for summary in summaries.values())
@@ -81,18 +84,16 @@ def _tiles(ctx: StageContext, as_of: str, summaries: dict[str, dict[str, Any]]) 
     tiles = [("pairs judged", f"{total:,}"), ("accepted, axis A", f"{accepted:,}"), ("fit for SFT", f"{sft:,}")]
     if clusters is not None and clusters.summary:
         tiles.append(("leak clusters", f"{clusters.summary['clusters']:,}"))
-    overall = [row for row in closing.report_scores(ctx, as_of) if row["category"] == "all" and row["n"]]
+    overall = [row for row in scores if row["category"] == "all" and row["n"]]
     if overall:
         tiles.append(("next tool right", f"{overall[0]['tool']:.1%}"))
     return tiles
 
 
-def _day_rows(ctx: StageContext, days: list[str]) -> list[dict[str, Any]]:
+def _day_rows(ctx: StageContext, summaries: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
-    counted = {row["day"]: row for row in ctx.lake.read(tables.DAY_SUMMARIES, days).to_pylist()}
-    for day in days:
-        manifest = ctx.lake.manifest("axis_a_corpus", day)
-        summary = dict(manifest.summary or {}) if manifest else {}
+    counted = {row["day"]: row for row in ctx.lake.read(tables.DAY_SUMMARIES, list(summaries)).to_pylist()}
+    for day, summary in summaries.items():
         listing = counted.get(day, {})
         rows.append(
             {

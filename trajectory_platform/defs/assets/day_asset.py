@@ -2,14 +2,16 @@
 
 # No `from __future__ import annotations` here: Dagster reads the context annotation of a body and refuses text.
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import dagster as dg
 
 from trajectory_platform.defs.day_runs import materialise_days
+from trajectory_platform.defs.pipes import pipes_runner
 from trajectory_platform.defs.resources import Platform
-from trajectory_platform.stages.context import Stage
+from trajectory_platform.stages.context import StageResult
 
 OWNERS = ["team:trajectory-platform"]
 
@@ -19,7 +21,8 @@ class DayAsset:
     """One row of an asset table.
 
     Attributes:
-        stage: the function that does the work for one day.
+        stage: the function that does the work for one day; with ``own_process`` it also takes ``run``, the runner
+            that starts its heavy part.
         outputs: asset name -> table it publishes (usually the same word; several for one stage).
         group: group in the asset graph, named like the package.
         kinds: what a newcomer sees as icons on the node.
@@ -27,9 +30,10 @@ class DayAsset:
         upstream: asset name -> partition mapping (None for an asset without partitions).
         days_per_run: how many days a backfill puts into one run; None for one run per day.
         pool: concurrency pool of heavy assets.
+        own_process: the heavy part runs in a separate process through Dagster Pipes.
     """
 
-    stage: Stage
+    stage: Callable[..., StageResult]
     outputs: Mapping[str, str]
     group: str
     kinds: frozenset[str]
@@ -37,6 +41,7 @@ class DayAsset:
     upstream: Mapping[str, dg.PartitionMapping | None] = field(default_factory=dict)
     days_per_run: int | None = 5
     pool: str | None = None
+    own_process: bool = False
 
 
 def build(row: DayAsset, partitions: dg.DailyPartitionsDefinition) -> dg.AssetsDefinition:
@@ -63,7 +68,10 @@ def build(row: DayAsset, partitions: dg.DailyPartitionsDefinition) -> dg.AssetsD
         backfill_policy=dg.BackfillPolicy.multi_run(max_partitions_per_run=row.days_per_run or 1),
         pool=row.pool,
     )
-    def run(context: dg.AssetExecutionContext, platform: Platform) -> Iterator[dg.MaterializeResult[None]]:
-        yield from materialise_days(context, platform, row.stage, row.outputs)
+    def run(
+        context: dg.AssetExecutionContext, platform: Platform, pipes: dg.PipesSubprocessClient
+    ) -> Iterator[dg.MaterializeResult[None]]:
+        stage = partial(row.stage, run=pipes_runner(context, pipes)) if row.own_process else row.stage
+        yield from materialise_days(context, platform, stage, row.outputs)
 
     return run

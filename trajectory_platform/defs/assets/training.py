@@ -1,43 +1,20 @@
 """The as-of assets: leak clusters, guarded splits, the SFT checkpoint, its evaluation and its lineage."""
 
-# No `from __future__ import annotations` here: Dagster reads the context annotation of a body and refuses text.
+from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import dagster as dg
-
-from trajectory_platform.defs.assets.day_asset import OWNERS, DayAsset
-from trajectory_platform.defs.day_runs import materialise_days
+from trajectory_platform.defs.assets.day_asset import DayAsset
 from trajectory_platform.defs.partitions import everything_up_to, same_day, trailing_window
-from trajectory_platform.defs.pipes import pipes_runner
-from trajectory_platform.defs.resources import Platform
 from trajectory_platform.stages import checkpoints, splits
-from trajectory_platform.stages.context import StageContext, StageResult
-
-_PROCESS_ASSETS = {
-    "sft_checkpoint": (
-        checkpoints.sft_checkpoint,
-        "checkpoints",
-        "training",
-        frozenset({"python", "huggingface", "pytorch"}),
-        "Qwen3 fine-tuned on the train pool of the window, loss on what the model wrote only. Runs in its own "
-        "process (Dagster Pipes). Refuses to start when a dev or sealed cluster is among its rows.",
-        ("leak_guarded_splits", "axis_a_corpus"),
-    ),
-    "sft_eval": (
-        checkpoints.sft_eval,
-        "action_scores",
-        "evaluation",
-        frozenset({"python", "huggingface", "pytorch"}),
-        "Teacher-forced next action on dev traces: tool name and arguments, per category, with intervals over "
-        "leak clusters. Thin and empty days are named as such.",
-        ("sft_checkpoint", "leak_guarded_splits", "axis_a_corpus"),
-    ),
-}
 
 
 def rows(window_days: int) -> Sequence[DayAsset]:
-    """The assets that run in the code server's own process."""
+    """The as-of assets, in the order of the flow."""
+    return (*_splits(window_days), *_checkpoints(window_days))
+
+
+def _splits(window_days: int) -> Sequence[DayAsset]:
     return (
         DayAsset(
             stage=splits.leak_clusters,
@@ -63,6 +40,44 @@ def rows(window_days: int) -> Sequence[DayAsset]:
             upstream={"leak_clusters": same_day(), "axis_a_corpus": trailing_window(window_days)},
             days_per_run=None,
         ),
+    )
+
+
+def _checkpoints(window_days: int) -> Sequence[DayAsset]:
+    return (
+        DayAsset(
+            stage=checkpoints.sft_checkpoint,
+            outputs={"sft_checkpoint": "checkpoints"},
+            group="training",
+            kinds=frozenset({"python", "huggingface", "pytorch"}),
+            descriptions={
+                "sft_checkpoint": "Qwen3 fine-tuned on the train pool of the window, loss on what the model wrote "
+                "only. Runs in its own process (Dagster Pipes). Refuses to start when a dev or sealed cluster is "
+                "among its rows."
+            },
+            upstream={"leak_guarded_splits": same_day(), "axis_a_corpus": trailing_window(window_days)},
+            days_per_run=None,
+            pool="training",
+            own_process=True,
+        ),
+        DayAsset(
+            stage=checkpoints.sft_eval,
+            outputs={"sft_eval": "action_scores"},
+            group="evaluation",
+            kinds=frozenset({"python", "huggingface", "pytorch"}),
+            descriptions={
+                "sft_eval": "Teacher-forced next action on dev traces: tool name and arguments, per category, with "
+                "intervals over leak clusters. Thin and empty days are named as such."
+            },
+            upstream={
+                "sft_checkpoint": same_day(),
+                "leak_guarded_splits": same_day(),
+                "axis_a_corpus": trailing_window(window_days),
+            },
+            days_per_run=None,
+            pool="training",
+            own_process=True,
+        ),
         DayAsset(
             stage=checkpoints.checkpoint_lineage,
             outputs={"checkpoint_lineage": "checkpoint_lineage"},
@@ -76,38 +91,3 @@ def rows(window_days: int) -> Sequence[DayAsset]:
             days_per_run=None,
         ),
     )
-
-
-def process_asset(name: str, partitions: dg.DailyPartitionsDefinition, window_days: int) -> dg.AssetsDefinition:
-    """An asset whose heavy part runs in a separate process through Dagster Pipes."""
-    stage, table, group, kinds, description, upstream = _PROCESS_ASSETS[name]
-    deps = [
-        dg.AssetDep(other, partition_mapping=trailing_window(window_days) if other == "axis_a_corpus" else same_day())
-        for other in upstream
-    ]
-
-    @dg.multi_asset(
-        name=name,
-        specs=[
-            dg.AssetSpec(
-                name,
-                description=description,
-                group_name=group,
-                kinds=set(kinds),
-                owners=OWNERS,
-                deps=deps,
-                partitions_def=partitions,
-            )
-        ],
-        backfill_policy=dg.BackfillPolicy.multi_run(max_partitions_per_run=1),
-        pool="training",
-    )
-    def run(
-        context: dg.AssetExecutionContext, platform: Platform, pipes: dg.PipesSubprocessClient
-    ) -> Iterator[dg.MaterializeResult[None]]:
-        def with_pipes(ctx: StageContext, day: str) -> StageResult:
-            return stage(ctx, day, run=pipes_runner(context, pipes))
-
-        yield from materialise_days(context, platform, with_pipes, {name: table})
-
-    return run
