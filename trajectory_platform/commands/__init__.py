@@ -1,0 +1,1 @@
+"""The commands, one module per subject; each command is a few lines over the packages below."""

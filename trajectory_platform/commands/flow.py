@@ -1,0 +1,89 @@
+"""The whole flow: demo, status, doctor, ingest, train, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trajectory_platform.commands.opened import JsonOption, day_of, settings
+from trajectory_platform.errors import Abort
+from trajectory_platform.output import print_json, report_days
+
+app = typer.Typer()
+
+
+@app.command()
+def demo(
+    days: Annotated[int, typer.Option(min=1, help="days to simulate")] = 3,
+    fast: Annotated[bool, typer.Option("--fast", help="fewer traces and training steps")] = False,
+    out: Annotated[Path, typer.Option(help="folder for everything the demo makes")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="seed of the arena and of the training")] = 7,
+) -> None:
+    """The whole flow on a simulated arena: ends with a funnel, scores, a lineage and report.html."""
+    from trajectory_platform.defs.demo import run_demo
+
+    run_demo(out, days=days, fast=fast, seed=seed)
+
+
+@app.command()
+def status(as_json: JsonOption = False) -> None:
+    """Days complete, incomplete, partial and late; the newest checkpoint; what to do next."""
+    from trajectory_platform.stages.status import lake_status, render_status
+
+    facts = lake_status(settings())
+    print_json(facts) if as_json else typer.echo(render_status(facts))
+
+
+@app.command()
+def doctor(as_json: JsonOption = False) -> None:
+    """What is installed, reachable and configured."""
+    from trajectory_platform.stages.doctor import examine, render_findings
+
+    findings = examine(settings())
+    print_json(findings) if as_json else typer.echo(render_findings(findings))
+    if any(finding["level"] == "error" for finding in findings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def ingest(
+    day: Annotated[str | None, typer.Option(help="one UTC day, YYYY-MM-DD")] = None,
+    first: Annotated[str | None, typer.Option("--from", help="first day of a range")] = None,
+    last: Annotated[str | None, typer.Option("--to", help="last day of a range")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Raw days to the axis-A corpus in the lake, as the Dagster job ingest_and_curate does it."""
+    from trajectory_platform.stages.plain import ingest_days
+
+    if day and (first or last):
+        raise Abort("--day names one day, --from and --to a range: give one of the two")
+    report_days(ingest_days(settings(), day, first, last), as_json)
+
+
+@app.command()
+def train(
+    stage: Annotated[str, typer.Argument(help="sft, the one stage so far")],
+    as_of: Annotated[str | None, typer.Option("--as-of", help="UTC day; default the newest ingested")] = None,
+    recipe: Annotated[str | None, typer.Option(help="shipped recipe or YAML file")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Clusters, splits, checkpoint, scores and lineage as of a day, as the job train_as_of does it."""
+    from trajectory_platform.stages.plain import train_days
+
+    chosen = settings()
+    if recipe:
+        chosen = chosen.model_copy(update={"recipe": recipe})
+    report_days(train_days(chosen, stage, day_of(as_of).isoformat() if as_of else None), as_json)
+
+
+@app.command()
+def report(
+    out: Annotated[Path, typer.Option(help="HTML file to write")] = Path("report.html"),
+    day: Annotated[str | None, typer.Option(help="as-of day; default the newest")] = None,
+) -> None:
+    """One self-contained HTML page over the lake."""
+    from trajectory_platform.stages.report import write_report
+
+    typer.echo(f"wrote {write_report(settings(), out, day_of(day).isoformat() if day else None)}")

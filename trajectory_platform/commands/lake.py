@@ -1,0 +1,47 @@
+"""``lake``: care of the lake."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from trajectory_platform.commands.opened import JsonOption, open_lake
+from trajectory_platform.output import counts_text, print_json
+
+app = typer.Typer(help="Care of the lake.", no_args_is_help=True)
+
+
+@app.command("vacuum")
+def lake_vacuum(
+    dry_run: Annotated[bool, typer.Option("--dry-run/--delete", help="only say what would go")] = True,
+    checkpoints_only: Annotated[
+        bool, typer.Option("--checkpoints-only", help="keep old versions only where a checkpoint names them")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove files that no table version named by a manifest needs, and leftovers of killed publishes."""
+    from trajectory_platform.lake.retention import vacuum
+
+    facts = vacuum(open_lake(), dry_run=dry_run, partition_versions=not checkpoints_only).__dict__
+    print_json(facts) if as_json else typer.echo(counts_text(facts))
+
+
+@app.command("verify")
+def lake_verify(as_json: JsonOption = False) -> None:
+    """Re-read every published day and compare it with its manifest."""
+    from trajectory_platform.lake.verification import verify
+
+    lake = open_lake()
+    damages = [damage.__dict__ for damage in verify(lake)]
+    lines = [f"{one['table']} {one['day']}: {one['reason']}: {one['detail']}" for one in damages]
+    print_json({"damaged": damages}) if as_json else typer.echo("\n".join(lines) or _sound(lake))
+    if damages:
+        raise typer.Exit(1)
+
+
+def _sound(lake: Any) -> str:
+    from trajectory_platform.lake.tables import TABLES
+
+    days = {day for table in TABLES for day in lake.days(table)}
+    return f"every published day holds ({len(days)} days)" if days else f"nothing is published in {lake.root}"

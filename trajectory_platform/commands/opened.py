@@ -1,0 +1,50 @@
+"""What commands start from: options they share, the settings of the environment, the lake those name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trajectory_platform.errors import Abort
+
+if TYPE_CHECKING:
+    from datetime import date
+
+    from trajectory_platform.settings import Settings
+
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON to stdout and nothing else")]
+DayDir = Annotated[str, typer.Option("--in", help="day folder, named YYYY-MM-DD (local or s3://)")]
+OutFile = Annotated[Path, typer.Option("--out", help="file to write (JSON lines)")]
+
+
+def settings() -> Settings:
+    """The settings of the environment; a wrong value is one line that names the variable."""
+    from pydantic import ValidationError
+
+    from trajectory_platform.settings import Settings
+
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "settings"
+        raise Abort(f"TRAJECTORY_PLATFORM_{place.upper()}: {first['msg']}") from None
+
+
+def open_lake() -> Any:
+    """The lake the settings name."""
+    from trajectory_platform.stages.context import StageContext
+
+    return StageContext(settings()).lake
+
+
+def day_of(text: str) -> date:
+    """A UTC day from ``YYYY-MM-DD``."""
+    from datetime import date
+
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise Abort(f"{text!r} is not a day: write YYYY-MM-DD") from None

@@ -1,0 +1,70 @@
+"""Questions to the lake: ``leaks``, ``lineage`` and ``sql``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trajectory_platform.commands.opened import JsonOption, open_lake, settings
+from trajectory_platform.errors import Abort
+from trajectory_platform.output import print_json
+
+app = typer.Typer()
+leaks_app = typer.Typer(help="Why problems leak into one another.", no_args_is_help=True)
+lineage_app = typer.Typer(help="Which traces fed which checkpoint.", no_args_is_help=True)
+
+
+@leaks_app.command("explain")
+def leaks_explain(left: str, right: str, as_json: JsonOption = False) -> None:
+    """The chain of edges by which two problems of the lake are (or are not) variants of one another."""
+    from trajectory_platform.stages.leaks import explain_problems
+
+    facts = explain_problems(settings(), left, right)
+    print_json(facts) if as_json else typer.echo(facts["text"])
+
+
+@lineage_app.command("checkpoint")
+def lineage_checkpoint(checkpoint_id: str, as_json: JsonOption = False) -> None:
+    """Days, miners, strategies, verdict sources, partitions and parents of a checkpoint."""
+    from trajectory_platform.lineage import questions
+
+    facts = questions.about_checkpoint(open_lake(), checkpoint_id)
+    if facts is None:
+        raise Abort(f"no checkpoint {checkpoint_id!a} in the lake: 'trajectory-platform status' names the newest")
+    print_json(facts) if as_json else typer.echo(questions.checkpoint_text(facts))
+
+
+@lineage_app.command("trace")
+def lineage_trace(trace_id: str, as_json: JsonOption = False) -> None:
+    """Where a trace came from, what was decided and why, and every checkpoint it fed."""
+    from trajectory_platform.lineage import questions
+
+    facts = questions.about_trace(open_lake(), trace_id)
+    if facts is None:
+        raise Abort(f"no trace {trace_id!a} in the lake: ids are {{eval_run_id}}:{{problem_id}}")
+    print_json(facts) if as_json else typer.echo(questions.trace_text(facts))
+
+
+@app.command()
+def sql(
+    query: str,
+    sealed: Annotated[str | None, typer.Option(help="reason for reading sealed problems; recorded")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="more result rows than this are an error")] = 10_000,
+    as_json: JsonOption = False,
+) -> None:
+    """DuckDB over every table of the lake, locked down: no files, no network, no writes."""
+    from datetime import UTC, datetime
+
+    from trajectory_platform.lake.query import sql as run_sql
+
+    table = run_sql(open_lake(), query, sealed_reason=sealed, at=datetime.now(UTC), max_rows=limit)
+    if as_json:
+        for row in table.to_pylist():
+            print_json(row)
+    else:
+        from trajectory_platform.stages.text import render_table
+
+        typer.echo(render_table(table))
+        if sealed is None:
+            typer.echo("rows of sealed problems are left out; --sealed REASON reads them too", err=True)
