@@ -45,6 +45,7 @@ class Settings(BaseSettings):
     data_root: str = Field("data/days", description="raw days: local folder or s3://bucket/prefix")
     lake_uri: str = Field("data/lake", description="folder of the Delta tables")
     checkpoint_root: str = Field("data/checkpoints", description="folder of the checkpoints")
+    index_root: str = Field("data/index", description="folder of the search indexes, one per catalogue content")
     first_day: date = Field(date(2026, 3, 26), description="first partition (the subnet's launch)")
 
     # reading raw artifacts
@@ -62,7 +63,11 @@ class Settings(BaseSettings):
     # judging and gates
     judge: str = Field("rules", description="rules | validator: whose verdict the reasoning gate reads")
     reasoning_gate: float = Field(0.7, ge=0, le=1)
-    title_regime: Literal["normalised"] = "normalised"
+    title_regime: str = Field("normalised", description="when two titles are similar: judging.titles names the regimes")
+    title_encoder: str = Field(
+        "none", description="none | stored | stored:FILE | sentence-transformers:FOLDER: read by the embedding regimes"
+    )
+    attribute_rule: str = Field("exact", description="exact (version 1 of the subnet) | folded (mid-2026)")
 
     # splits
     pool_key: str = Field("trajectory-platform", min_length=1)
@@ -78,7 +83,7 @@ class Settings(BaseSettings):
     seed: int = 0
     recipe: str = Field("smoke", description="name of a shipped recipe or path of a YAML file")
 
-    @field_validator("data_root", "lake_uri", "checkpoint_root")
+    @field_validator("data_root", "lake_uri", "checkpoint_root", "index_root")
     @classmethod
     def _home(cls, value: str) -> str:
         """``~`` as the shell would write it: a variable in a file or a Dagster environment is not expanded there."""
@@ -103,7 +108,7 @@ STAGE_SETTINGS: dict[str, tuple[str, ...]] = {
     "raw_traces": _READING,
     "problem_suites": (),
     "trajectories": _READING,
-    "judged_traces": ("judge", "title_regime"),
+    "judged_traces": ("judge", "title_regime", "title_encoder", "attribute_rule"),
     "axis_a_corpus": ("axis_a_min_share", "axis_b_max_share", "judge", "reasoning_gate"),
     "leak_clusters": (
         "pool_key",
@@ -116,6 +121,8 @@ STAGE_SETTINGS: dict[str, tuple[str, ...]] = {
     ),
     "leak_guarded_splits": ("window_days",),
     "sft_checkpoint": ("seed",),
-    "sft_eval": (),  # the evaluation plan has its own seed, and the checkpoint is an input
+    "sft_eval": ("title_regime", "title_encoder", "attribute_rule"),  # the plan has its own seed
+    "base_eval": ("title_regime", "title_encoder", "attribute_rule", "seed"),
+    "sft_action_scores": (),
     "checkpoint_lineage": (),
 }

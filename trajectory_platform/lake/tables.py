@@ -434,6 +434,84 @@ ACTION_SCORES = Table(
     doc="teacher-forced next-action scores on dev traces",
 )
 
+ROLLOUTS = Table(
+    "rollouts",
+    {
+        "trace_id": "text",  # {rollout run}:{problem_id}, like the trace of any miner
+        "day": "text",
+        "stage": "text",
+        "checkpoint_id": "text",  # or the name of an endpoint or script
+        "problem_id": "text",
+        "suite_id": "text?",
+        "problem_key": "text",
+        "sample": "int",  # 0-based attempt at the same problem
+        "category": "text",
+        "ending": "text",  # terminate | no_call | step_limit | token_limit | timeout | policy_error | ...
+        "ending_detail": "text?",
+        "content_hash": "text?",
+        "messages": "text",  # JSON: canonical messages, as trajectories.messages
+        "tools": "text",
+        "source_steps": "text",  # JSON: the dialogue with its proxy log, in the published form
+        "evidence": "text",  # JSON, as trajectories.evidence
+        "repairs": "text",
+        "steps": "int",
+        "tool_calls": "int",
+        "prompt_tokens": "int?",
+        "completion_tokens": "int?",
+        "truncated_replies": "int",
+        "seconds": "float",  # measured, hence not the same in two runs
+        "cost_usd": "float",
+    },
+    key=("checkpoint_id", "problem_key", "sample"),
+    partition=("day", "stage"),
+    big_text=True,
+    doc="what policies did in the sandbox: one canonical trace with its proxy log per problem and attempt",
+)
+
+EVAL_SCORES = Table(
+    "eval_scores",
+    {
+        "checkpoint_id": "text",
+        "day": "text",
+        "stage": "text",
+        "problem_id": "text",
+        "suite_id": "text?",
+        "problem_key": "text",
+        "sample": "int",
+        "pool": "text",
+        "category": "text",
+        "cluster_id": "text",
+        "trace_id": "text?",  # null: the attempt left no trace
+        "outcome": "text",  # success | failure | unscorable | crash | timeout | no_reward
+        "success": "bool?",  # null only for no_reward: everything else that is no success is a failure
+        "reason": "text?",
+        "ending": "text",
+        "score": "text",  # JSON object with the reference's field names
+        "lenient_success": "bool?",
+        "format": "float?",
+        "length": "float?",
+        "process_score": "float?",
+        "recommended_ids": "texts",
+        "hallucinated_ids": "texts",  # recommended, in no tool result of the attempt
+        "unviewed_ids": "texts",  # recommended and seen, never opened
+        "discipline": "texts",
+        "steps": "int",
+        "tool_calls": "int",
+        "prompt_tokens": "int?",
+        "completion_tokens": "int?",
+        "truncated": "bool",  # a reply or the whole attempt was cut by a limit
+        "seconds": "float",
+        "cost_usd": "float",
+    },
+    key=("checkpoint_id", "problem_key", "sample"),
+    partition=("day", "stage"),
+    doc="strict task scores: one row per checkpoint, problem and attempt",
+    values={
+        "outcome": ("success", "failure", "unscorable", "crash", "timeout", "no_reward"),
+        "pool": ("train", "dev", "sealed"),
+    },
+)
+
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
@@ -453,5 +531,7 @@ TABLES: dict[str, Table] = {
         CHECKPOINT_TRACES,
         CHECKPOINT_LINEAGE,
         ACTION_SCORES,
+        ROLLOUTS,
+        EVAL_SCORES,
     )
 }
