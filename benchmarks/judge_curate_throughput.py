@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from trajectory_platform import jsontext
 from trajectory_platform.curation.filter import curate_day
-from trajectory_platform.curation.gates import Gates
+from trajectory_platform.curation.config import FilterConfig
 from trajectory_platform.judging.day import judge_day
 from trajectory_platform.lake.tables import RAW_TRACES, TRAJECTORIES
 from trajectory_platform.sandbox.problems import parse_problem, to_table
@@ -173,7 +173,7 @@ def measure(traces: int) -> Json:
         title_regime="normalised",  # type: ignore[arg-type]
     )
     middle = time.process_time()
-    result = curate_day(raw_table, lambda: iter(batches), judged, verdicts, gates=Gates())
+    result = curate_day(raw_table, lambda: iter(batches), judged, verdicts, config=FilterConfig())
     accepted = sum(batch.num_rows for batch in result.accepted)
     end = time.process_time()
     return {

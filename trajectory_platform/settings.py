@@ -36,6 +36,19 @@ class HoldOut(BaseModel):
         return self
 
 
+class Benchmark(BaseModel):
+    """A registered external evaluation file. Its problems are never training data; what they overlap is marked.
+
+    ``sealed`` also keeps every cluster they are in out of training, which can empty a corpus: the platform says how many
+    traces a day that costs before it is done.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    path: str
+    sealed: bool = False
+
+
 class Settings(BaseSettings):
     """Everything a user may set. Defaults are the ones of ``docs/architecture.md``."""
 
@@ -61,8 +74,17 @@ class Settings(BaseSettings):
     axis_b_max_share: float = Field(0.2, ge=0, lt=1)
 
     # judging and gates
-    judge: str = Field("rules", description="rules | validator: whose verdict the reasoning gate reads")
+    judge: str = Field(
+        "rules",
+        description="whose verdict the reasoning gate reads: rules | validator | PROVIDER/MODEL | a YAML file of models",
+    )
+    judge_api_base: str | None = Field(None, description="endpoint of a judge given as PROVIDER/MODEL")
+    judge_api_key_env: str | None = Field(None, description="NAME of the variable that holds that endpoint's key")
+    judge_usd_per_million_input: float | None = Field(None, ge=0)
+    judge_usd_per_million_output: float | None = Field(None, ge=0)
+    judge_usd_per_day: float | None = Field(None, ge=0, description="budget per subnet day; null = no limit")
     reasoning_gate: float = Field(0.7, ge=0, le=1)
+    filter: str | None = Field(None, description="YAML file of the structural filter; null = its defaults")
     title_regime: str = Field("normalised", description="when two titles are similar: judging.titles names the regimes")
     title_encoder: str = Field(
         "none", description="none | stored | stored:FILE | sentence-transformers:FOLDER: read by the embedding regimes"
@@ -76,6 +98,10 @@ class Settings(BaseSettings):
     pool_sealed: int = Field(10, ge=0)
     window_days: int = Field(40, ge=1)
     hold_outs: tuple[HoldOut, ...] = ()
+    benchmarks: tuple[Benchmark, ...] = ()
+    near_similarity: float = Field(
+        0.6, gt=0, le=1, description="word similarity of queries from which a hint is listed"
+    )
     max_cluster_share: float = Field(0.2, gt=0, le=1, description="a larger cluster stops the run")
     min_problems_for_share: int = Field(50, ge=1, description="below this many problems the share is not tested")
 
@@ -116,6 +142,7 @@ STAGE_SETTINGS: dict[str, tuple[str, ...]] = {
         "pool_dev",
         "pool_sealed",
         "hold_outs",
+        "near_similarity",
         "max_cluster_share",
         "min_problems_for_share",
     ),

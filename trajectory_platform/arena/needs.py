@@ -1,11 +1,15 @@
-"""What a model understands of a problem, and how it judges a candidate by what the results show."""
+"""What a model understands of a problem, and how it judges a candidate by what the results show.
+
+A miner gets a ``Brief``: what the query states. The wanted ids, titles and prices stay in the problem.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trajectory_platform.arena.problems import ArenaProblem
 from trajectory_platform.arena.wants import Want
 from trajectory_platform.sandbox.products import attributes_of, options_of
 
@@ -28,6 +32,51 @@ class Need:
         return f"{self.noun} ({', '.join(parts)})" if parts else self.noun
 
 
+@dataclass(frozen=True)
+class Voucher:
+    """The voucher as the query words it: ``value`` is PHP for a fixed discount, else percent; ``cap`` 0 is none."""
+
+    kind: str  # fixed | percentage
+    value: float
+    threshold: float
+    budget: float
+    cap: float
+
+    def after(self, prices: Sequence[float]) -> float:
+        """What the prices come to with the voucher, in PHP."""
+        total = sum(prices)
+        if total <= self.threshold:
+            return round(total, 2)
+        if self.kind == "fixed":
+            return round(max(total - self.value, 0.0), 2)
+        saved = total * self.value / 100
+        return round(total - (min(saved, self.cap) if self.cap else saved), 2)
+
+    def arguments(self, prices: Sequence[float]) -> dict[str, Any]:
+        """Arguments of ``calculate_voucher``."""
+        asked: dict[str, Any] = {
+            "product_prices": ",".join(str(price) for price in prices),
+            "voucher_type": self.kind,
+            "discount_value": self.value,
+            "threshold": self.threshold,
+            "budget": self.budget,
+        }
+        return asked if self.kind == "fixed" else asked | {"cap": self.cap}
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What the query of a problem says, and nothing else.
+
+    Attributes:
+        same_shop: all items have to come from one shop.
+    """
+
+    needs: tuple[Need, ...]
+    voucher: Voucher | None
+    same_shop: bool
+
+
 @dataclass
 class Candidate:
     """A row of a result list, later with its details."""
@@ -44,6 +93,24 @@ def understand(want: Want) -> Need:
     """What the query says, without the answer."""
     names = tuple(key.replace("_", " ") for key, _ in want.pairs)
     return Need(want.noun, names, tuple(value for _, value in want.pairs), want.price, want.services)
+
+
+def read_brief(problem: ArenaProblem) -> Brief:
+    """What a model reads out of the query of a problem."""
+    stated = problem.voucher
+    voucher = None
+    if stated is not None:
+        fixed = stated["discount_type"] == "fixed"
+        voucher = Voucher(
+            kind=stated["discount_type"],
+            value=stated["face_value"] if fixed else round(stated["discount"] * 100),
+            threshold=stated["threshold"],
+            budget=stated["budget"],
+            cap=0 if fixed else stated["cap"],
+        )
+    several = len(problem.wants) > 1
+    one_shop = problem.category == "shop" or (stated is not None and stated["voucher_type"] == "shop" and several)
+    return Brief(tuple(understand(want) for want in problem.wants), voucher, one_shop)
 
 
 def search_words(need: Need, values: int) -> str:

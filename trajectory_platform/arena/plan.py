@@ -1,38 +1,30 @@
-"""Who runs what on one day: agent versions, validators, runs, their problems, and which oddity hits which pair."""
+"""Runs and their oddities: which kind of miner gets which share, which fate hits a run, which quirk hits a pair."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
 from random import Random
 
-from trajectory_platform.arena.miners import Agent
+from trajectory_platform.arena import rules
+from trajectory_platform.arena.knobs import Knobs
+from trajectory_platform.arena.miners import MINERS, Agent
 from trajectory_platform.arena.problems import ArenaProblem, make_uuid
-from trajectory_platform.arena.styles import STYLES
 
-MAX_RUN = 30
-DAY_MS = 86_400_000
 SECONDS_A_PROBLEM = 4
+QUALIFYING, RACE = "QUALIFYING", "RACE"
 
-# share of runs by kind of miner
-KINDS = {
-    "a_xml": 27,
-    "a_native": 23,
-    "a_refine": 10,
-    "a_composite": 9,
-    "copycat": 8,
-    "a_poor": 3,
-    "b_regex": 6,
-    "b_classifier": 5,
-    "b_narrator": 4,
-    "mixed_ab": 5,
-}
-_HONEST = ("a_xml", "a_native", "a_refine", "a_composite")
+# The kinds by camp, with their weights inside the camp. A kind the arena has no script for takes no part.
+HONEST = {"a_xml": 27, "a_native": 23, "a_refine": 10, "a_verify": 6, "a_composite": 9}
+POOR = {"a_poor": 3}
+MIXED = {"mixed_ab": 5}
+AXIS_B = {"b_regex": 6, "b_classifier": 5, "b_narrator": 4, "b_echo": 2, "b_decoy": 2}
+COPYCAT = "copycat"
+_HONEST = tuple(HONEST)
 _ANY = (*_HONEST, "a_poor", "b_regex", "b_classifier", "b_narrator", "mixed_ab")
 
-# quirk -> (share of all pairs in per mille, kinds it can happen to)
-QUIRKS: dict[str, tuple[float, tuple[str, ...]]] = {
+# quirk -> (share of all pairs in per mille at the default noise, kinds it can happen to)
+NOISE: dict[str, tuple[float, tuple[str, ...]]] = {
     "crash": (11, _ANY),
     "timeout": (11, _ANY),
     "non_list": (7, _ANY),
@@ -41,11 +33,6 @@ QUIRKS: dict[str, tuple[float, tuple[str, ...]]] = {
     "no_log": (9, _ANY),
     "verbose": (13, _HONEST),
     "reply_cut": (5, _HONEST),
-    "forged_planted": (6, ("b_regex",)),
-    "forged_repeated": (4, ("b_regex",)),
-    "inject_think": (8, _HONEST),
-    "inject_query": (3, _HONEST),
-    "inject_param": (3, _HONEST),
     "nan_result": (4, _HONEST),
     "nan_parameter": (3, _HONEST),
     "nan_timestamp": (2, _HONEST),
@@ -79,12 +66,38 @@ QUIRKS: dict[str, tuple[float, tuple[str, ...]]] = {
     "hallucinated_typo": (5, _HONEST),
     "hallucinated_invented": (4, _HONEST),
     "hallucinated_extra": (3, _HONEST),
+    "hallucinated_catalogue": (3, _HONEST),
+    "unknown_tool": (4, _HONEST),
+    "unknown_fields": (2, _HONEST),
+    "broken_reply": (3, _HONEST),
+    "cut_end": (2, _HONEST),
+    "recommend_loop": (2, _HONEST),
+    "ids_blank_first": (2, _HONEST),
+    "emoji": (2, _HONEST),
+    "mojibake": (2, _HONEST),
+    "two_lines": (3, _HONEST),
+    "clock_rounded": (2, _HONEST),
+    "clock_float": (2, _HONEST),
     "clock_seconds": (3, _HONEST),
     "clock_reversed": (2, _HONEST),
     "clock_zero": (2, _HONEST),
     "score_flipped": (3, _HONEST),
     "judged_two_days_later": (2, _HONEST),
 }
+ADVERSE: dict[str, tuple[float, tuple[str, ...]]] = {
+    "forged_planted": (6, ("b_regex",)),
+    "forged_repeated": (3, ("b_regex",)),
+    "forged_all": (4, ("b_regex",)),
+    "forged_appended": (3, ("b_regex",)),
+    "forged_results": (3, ("b_regex",)),
+    "forged_consistent": (3, ("b_regex",)),
+    "inject_think": (6, _HONEST),
+    "inject_closing": (3, _HONEST),
+    "inject_block": (3, _HONEST),
+    "inject_query": (3, _HONEST),
+    "inject_param": (3, _HONEST),
+}
+QUIRKS = ADVERSE | NOISE
 
 # run states that are no executed run: entries (status, score) per problem
 GHOSTS: tuple[tuple[str, tuple[tuple[str, float | None], ...]], ...] = (
@@ -97,104 +110,109 @@ GHOSTS: tuple[tuple[str, tuple[tuple[str, float | None], ...]], ...] = (
 )
 
 
+@dataclass(frozen=True)
+class Entry:
+    """One submitted agent version.
+
+    Attributes:
+        submitted_at: UTC milliseconds.
+        copied_from: agent version whose released code it copies, or None.
+        checkpoint_id: identity of our own policy behind it, or None.
+    """
+
+    agent: Agent
+    submitted_at: int
+    copied_from: str | None = None
+    checkpoint_id: str | None = None
+
+
+@dataclass(frozen=True)
+class RaceRef:
+    """The race a run belongs to."""
+
+    race_id: str
+    number: int
+
+
 @dataclass
 class RunPlan:
     """One evaluation run: an agent version on its problems at one validator.
 
     Attributes:
+        suite_id: the suite that was active when the run was made.
         start: UTC milliseconds.
         fate: included | not_included | invalidated | judge_failed, or a run status of ``GHOSTS``.
         quirks: problem id -> quirk.
     """
 
     run_id: str
-    agent: Agent
+    entry: Entry
     validator: str
     phase: str
+    suite_id: int
     start: int
     problems: list[ArenaProblem]
     fate: str = "included"
+    race: RaceRef | None = None
     quirks: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def agent(self) -> Agent:
+        return self.entry.agent
 
-def validators(seed: int) -> list[str]:
-    """The hotkeys of the three validators."""
-    rng = Random(f"validators|{seed}")
-    return [_hotkey(rng) for _ in range(3)]
+    @property
+    def executed(self) -> bool:
+        """Whether the run came to an end: a ghost has entries without an execution behind them."""
+        return not self.fate.isupper()
 
 
-def miners(seed: int, count: int) -> list[Agent]:
-    """``count`` agents with fixed kinds and habits; copycats form groups that share all habits."""
-    rng = Random(f"miners|{seed}")
-    kinds = _apportion(count)
-    rng.shuffle(kinds)
-    agents: list[Agent] = []
-    leaders: dict[str, Agent] = {}
-    copies = 0
-    for number, kind in enumerate(kinds):
-        agent = _agent(rng, kind, number)
-        if kind == "copycat":
-            group = f"sg-{copies // 4 + 1:02d}"
-            copies += 1
-            leader = leaders.setdefault(group, agent)
-            agent = Agent(**{**vars(leader), **{name: getattr(agent, name) for name in _IDENTITY}, "group": group})
-        agents.append(agent)
-    return agents
+def kind_weights(knobs: Knobs) -> dict[str, float]:
+    """Share of pairs per kind; they sum to 1. What copying and axis B leave is divided among the other camps."""
+    shares = _camp(AXIS_B, knobs.axis_b) | {COPYCAT: knobs.copying}
+    return _camp(HONEST | POOR | MIXED, 1.0 - knobs.axis_b - knobs.copying) | shares
+
+
+def _camp(weights: Mapping[str, int], share: float) -> dict[str, float]:
+    scripted = {kind: weight for kind, weight in weights.items() if kind in MINERS}
+    total = sum(scripted.values())
+    return {kind: share * weight / total for kind, weight in scripted.items()}
+
+
+def next_kind(debts: Mapping[str, float], weights: Mapping[str, float]) -> str:
+    """The kind that is furthest behind its share; the name decides between equals."""
+    return max((kind for kind in weights if weights[kind] > 0), key=lambda kind: (debts[kind], kind))
+
+
+def charge(debts: MutableMapping[str, float], weights: Mapping[str, float], kind: str, pairs: int) -> None:
+    """Book ``pairs`` of one kind: every kind earns its share of them, this one has used them up."""
+    for name, weight in weights.items():
+        debts[name] += weight * pairs
+    debts[kind] -= pairs
 
 
 def run_size(traces: int) -> int:
     """Problems per run: small days have small runs, so that every kind of miner takes part."""
-    return min(MAX_RUN, max(3, traces // 40))
+    return min(rules.PROBLEMS_PER_RUN, max(3, traces // 100))
 
 
 def ghost_pairs(traces: int) -> int:
     """Pairs of the day that are never executed (pending, running, skipped, stale)."""
-    return 7 if traces >= 140 else 0
+    return sum(len(entries) for _, entries in GHOSTS) if traces >= 140 else 0
 
 
-def plan_day(
-    day: date, problems: Sequence[ArenaProblem], agents: Sequence[Agent], traces: int, seed: int
-) -> list[RunPlan]:
-    """The runs of a day: ``traces`` (run, problem) pairs in all, ghosts included."""
-    rng = Random(f"plan|{seed}|{day.isoformat()}")
-    keys = validators(seed)
-    suite = [problem for problem in problems if problem.in_suite]
-    race = [problem for problem in problems if not problem.in_suite]
-    midnight = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp() * 1000)
-    size = run_size(traces)
-    executed = traces - ghost_pairs(traces)
-    decks = {"QUALIFYING": _deck(rng, suite), "RACE": _deck(rng, race)}
-    group_problems: dict[str, list[ArenaProblem]] = {}
-    plans: list[RunPlan] = []
-    left, turn = executed, 0
-    while left > 0:
-        agent = _version_of(agents[turn % len(agents)], day, turn // len(agents))
-        phase = "RACE" if race and turn % 12 == 5 and agent.group is None else "QUALIFYING"
-        wanted = min(size, left, len(race) if phase == "RACE" else len(suite))
-        chosen = _draw(decks[phase], suite if phase == "QUALIFYING" else race, wanted, rng)
-        if agent.group is not None:
-            chosen = group_problems.setdefault(agent.group, chosen)[:wanted]
-        copies = rng.choices((1, 2, 3), (90, 7, 3))[0]
-        for key in rng.sample(keys, copies):
-            if left <= 0:
-                break
-            part = chosen[:left]
-            plans.append(RunPlan(make_uuid(rng), agent, key, phase, midnight + _start(rng, phase), part))
-            left -= len(part)
-        turn += 1
-    _set_fates(rng, plans, midnight)
-    _set_quirks(rng, plans, executed)
-    plans += _ghosts(rng, suite, agents, day, midnight, keys) if ghost_pairs(traces) else []
-    return plans
+def validator_keys(seed: int, count: int) -> list[str]:
+    """The hotkeys of the validators."""
+    rng = Random(f"validators|{seed}")
+    return [make_hotkey(rng) for _ in range(count)]
 
 
-def _start(rng: Random, phase: str) -> int:
-    """Milliseconds after midnight: races run in the evening, and no run reaches into the next day by chance."""
-    low, high = (19 * 3600, 22 * 3600) if phase == "RACE" else (600, 23 * 3600)
-    return rng.randrange(low, high) * 1000 + rng.randrange(1000)
+def make_hotkey(rng: Random) -> str:
+    """Text in the form of a hotkey: 48 letters and digits, the first is 5."""
+    letters = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+    return "5" + "".join(rng.choice(letters) for _ in range(47))
 
 
-def _set_fates(rng: Random, plans: list[RunPlan], midnight: int) -> None:
+def set_fates(rng: Random, plans: list[RunPlan], day_end: int) -> None:
     """Invalidated, not included and judge-failed runs, and runs that reach into the next UTC day."""
     count = len(plans)
     if count < 20:
@@ -204,110 +222,80 @@ def _set_fates(rng: Random, plans: list[RunPlan], midnight: int) -> None:
         for _ in range(max(1, round(count * share))):
             plans[order.pop()].fate = fate
     for _ in range(max(1, round(count * 0.01))):
-        late = plans[order.pop()]
-        late.start = midnight + DAY_MS - len(late.problems) * SECONDS_A_PROBLEM * 500 - 10_000
+        reach_over(plans[order.pop()], day_end)
 
 
-def _set_quirks(rng: Random, plans: list[RunPlan], executed: int) -> None:
+def reach_over(plan: RunPlan, day_end: int) -> None:
+    """Let a run straddle the end of the day: half of its problems are judged after midnight."""
+    plan.start = day_end - len(plan.problems) * SECONDS_A_PROBLEM * 500 - 10_000
+
+
+def set_quirks(rng: Random, plans: Sequence[RunPlan], knobs: Knobs) -> None:
     """Spread the quirks over the pairs, each at its share (remainders by chance), at most one a pair."""
     places: dict[str, list[tuple[RunPlan, str]]] = {}
+    executed = 0
     for plan in plans:
         for problem in plan.problems:
+            executed += 1
             places.setdefault(plan.agent.kind, []).append((plan, problem.problem_id))
     for kind in sorted(places):
         rng.shuffle(places[kind])
-    for quirk, (share, kinds) in QUIRKS.items():
-        count = int(executed * share / 1000 + rng.random())
-        for _ in range(count):
-            open_kinds = [kind for kind in kinds if places.get(kind)]
-            if not open_kinds:
-                break
-            weights = [len(places[kind]) for kind in open_kinds]
-            plan, problem_id = places[rng.choices(open_kinds, weights)[0]].pop()
-            plan.quirks[problem_id] = quirk
+    for table, share in ((ADVERSE, knobs.adversaries), (NOISE, knobs.noise)):
+        total = sum(weight for weight, _ in table.values())
+        left = 0.0  # what found no place goes to the next quirk of the table
+        for quirk, (weight, kinds) in table.items():
+            wanted = executed * share * weight / total + left
+            count = int(wanted + rng.random())
+            done = _place(rng, places, quirk, kinds, count)
+            left = float(count - done)
 
 
-def _ghosts(
+def _place(
+    rng: Random, places: dict[str, list[tuple[RunPlan, str]]], quirk: str, kinds: Sequence[str], count: int
+) -> int:
+    """Give a quirk to up to ``count`` pairs of the kinds that can have it; returns how many got it."""
+    for done in range(count):
+        open_kinds = [kind for kind in kinds if places.get(kind)]
+        if not open_kinds:
+            return done
+        weights = [len(places[kind]) for kind in open_kinds]
+        plan, problem_id = places[rng.choices(open_kinds, weights)[0]].pop()
+        plan.quirks[problem_id] = quirk
+    return count
+
+
+class Deck:
+    """Problems dealt evenly: a used-up deck is shuffled anew, so that all of them are run about equally often."""
+
+    def __init__(self, rng: Random, problems: Sequence[ArenaProblem]) -> None:
+        self._rng, self._problems = rng, problems
+        self._left: list[ArenaProblem] = []
+
+    def __len__(self) -> int:
+        return len(self._problems)
+
+    def draw(self, count: int) -> list[ArenaProblem]:
+        """The next ``count`` different problems; all of them when there are fewer."""
+        chosen: dict[str, ArenaProblem] = {}
+        while len(chosen) < min(count, len(self._problems)):
+            if not self._left:
+                self._left = self._rng.sample(self._problems, len(self._problems))
+            problem = self._left.pop()
+            chosen.setdefault(problem.problem_id, problem)
+        return list(chosen.values())
+
+
+def new_run(
     rng: Random,
-    suite: list[ArenaProblem],
-    agents: Sequence[Agent],
-    day: date,
-    midnight: int,
-    keys: list[str],
-) -> list[RunPlan]:
-    """Runs that were never finished; their agent versions have no other run that day."""
-    ghosts = []
-    for number, (status, entries) in enumerate(GHOSTS):
-        agent = _version_of(agents[number % len(agents)], day, 900 + number)
-        problems = rng.sample(suite, min(len(entries), len(suite)))
-        start = midnight + _start(rng, "QUALIFYING")
-        ghosts.append(RunPlan(make_uuid(rng), agent, rng.choice(keys), "QUALIFYING", start, problems, fate=status))
-    return ghosts
-
-
-def _deck(rng: Random, problems: list[ArenaProblem]) -> list[ArenaProblem]:
-    return rng.sample(problems, len(problems))
-
-
-def _draw(deck: list[ArenaProblem], problems: list[ArenaProblem], count: int, rng: Random) -> list[ArenaProblem]:
-    """The next ``count`` different problems; a used-up deck is shuffled anew, so all problems are run about equally."""
-    chosen: dict[str, ArenaProblem] = {}
-    while len(chosen) < count:
-        if not deck:
-            deck.extend(rng.sample(problems, len(problems)))
-        problem = deck.pop()
-        chosen.setdefault(problem.problem_id, problem)
-    return list(chosen.values())
-
-
-def _version_of(agent: Agent, day: date, round_number: int) -> Agent:
-    """The agent's version of the day: a new id, the same habits."""
-    rng = Random(f"version|{agent.agent_id}|{day.isoformat()}|{round_number}")
-    version = agent.version + (day - date(2026, 3, 26)).days + round_number
-    return Agent(**{**vars(agent), "agent_version_id": make_uuid(rng), "version": version})
-
-
-def _apportion(count: int) -> list[str]:
-    """Kinds by largest remainder."""
-    total = sum(KINDS.values())
-    exact = {kind: count * weight / total for kind, weight in KINDS.items()}
-    taken = {kind: int(value) for kind, value in exact.items()}
-    rest = sorted(KINDS, key=lambda kind: (taken[kind] - exact[kind], kind))
-    for kind in rest[: count - sum(taken.values())]:
-        taken[kind] += 1
-    return [kind for kind in KINDS for _ in range(taken[kind])]
-
-
-_IDENTITY = ("agent_version_id", "agent_id", "name", "hotkey", "version")
-_MODELS = ("deepseek-ai/DeepSeek-V3.2-TEE", "Qwen/Qwen3-235B-A22B-Instruct-2507-TEE", "zai-org/GLM-5-TEE")
-_NAMES = ("bayong", "suki", "tindera", "kariton", "tiangge", "bodega", "resibo", "banig", "salakot", "bilao")
-
-
-def _agent(rng: Random, kind: str, number: int) -> Agent:
-    form = rng.choices(("xml_array", "xml_blocks", "alias", "fenced"), (70, 15, 8, 7))[0]
-    if kind == "a_native" or (kind in ("a_refine", "a_composite", "copycat", "mixed_ab") and rng.random() < 0.5):
-        form = "native"
-    return Agent(
-        agent_version_id="",
-        agent_id=make_uuid(rng),
-        name=f"{rng.choice(_NAMES)}-{number}",
-        hotkey=_hotkey(rng),
-        version=rng.randint(1, 9),
-        kind=kind,
-        style=rng.choice(sorted(STYLES)),
-        form=form,
-        model=rng.choice(_MODELS),
-        care=round(rng.uniform(0.6, 0.97), 2),
-        views=rng.choice((1, 2, 2, 3)),
-        words=rng.choice((2, 3, 3, 4)),
-        together=rng.random() < 0.45,
-        page=rng.random() < 0.5,
-        filters=rng.random() < 0.75,
-        sort=rng.choice((None, None, None, "default", "priceasc")),
-        plus=rng.random() < 0.85,
-    )
-
-
-def _hotkey(rng: Random) -> str:
-    letters = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-    return "5" + "".join(rng.choice(letters) for _ in range(47))
+    entry: Entry,
+    validator: str,
+    start: int,
+    problems: Sequence[ArenaProblem],
+    *,
+    suite_id: int,
+    race: RaceRef | None = None,
+    fate: str = "included",
+) -> RunPlan:
+    """A run with an id of its own."""
+    phase = QUALIFYING if race is None else RACE
+    return RunPlan(make_uuid(rng), entry, validator, phase, suite_id, start, list(problems), fate, race)

@@ -8,6 +8,7 @@ added until the wanted product is the only one of its kind that meets them, as f
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -19,14 +20,16 @@ from trajectory_platform.errors import Abort
 from trajectory_platform.sandbox.products import attributes_of, options_of, price_of, services_of
 
 CATEGORIES = ("product", "shop", "voucher")
+_USED_FIELDS = ("product_id", "shop_id", "title", "price", "service", "sku_options", "attributes")
+_REMEMBERED = 2_000  # public problems that may still be reworded: the memory does not grow with the days
 
 
 @dataclass(frozen=True)
 class ArenaProblem:
-    """One problem of one day.
+    """One problem of a suite or of the hidden bank.
 
     Attributes:
-        in_suite: False for race problems, whose reward is never published.
+        in_suite: False for problems of the hidden bank, whose reward is never published.
         variant_of: {"how", "problem_id"} of the problem it was made from, or None.
     """
 
@@ -60,7 +63,7 @@ class ArenaProblem:
 
 
 class ProblemMaker:
-    """Makes problems day by day; remembers which products are taken and what may be reworded later.
+    """Makes problems suite by suite; remembers which products are taken and what may be reworded later.
 
     The state is the point: fresh problems never share a product, variants always do.
     """
@@ -68,31 +71,39 @@ class ProblemMaker:
     def __init__(self, documents: Iterable[Mapping[str, Any]], seed: int) -> None:
         self._by_noun: dict[str, list[Mapping[str, Any]]] = {}
         self._by_shop: dict[str, list[Mapping[str, Any]]] = {}
-        for document in documents:
+        for whole in documents:
+            document = {name: whole[name] for name in _USED_FIELDS}
             self._by_noun.setdefault(noun_of(document), []).append(document)
             self._by_shop.setdefault(document["shop_id"], []).append(document)
         self._rng = Random(f"problems|{seed}")
         self._free = [document for documents in self._by_noun.values() for document in documents]
         self._rng.shuffle(self._free)
         self._taken: set[str] = set()
-        self._made: list[ArenaProblem] = []
+        self._made: deque[ArenaProblem] = deque(maxlen=_REMEMBERED)
         self._clusters = 0
 
-    def day(self, count: int, race_share: float = 0.1, variant_share: float = 0.1) -> list[ArenaProblem]:
-        """``count`` problems of one day; the last ``race_share`` of them are race problems."""
+    def public(self, count: int, variant_share: float = 0.1) -> list[ArenaProblem]:
+        """``count`` problems of a public suite; some are variants of each other or of earlier suites' problems."""
         earlier = list(self._made)
         problems: list[ArenaProblem] = []
-        for number in range(count):
+        for _ in range(count):
             pool = earlier if earlier and self._rng.random() < 0.7 else problems
-            if pool and self._rng.random() < variant_share:
-                problem = self._variant(self._rng.choice(pool))
-            else:
-                category = self._rng.choices(CATEGORIES, (45, 25, 30))[0]
-                problem = self._fresh(category)
-            in_suite = number < count - round(count * race_share)
-            problems.append(replace(problem, in_suite=in_suite))
+            problems.append(self._one(pool, variant_share))
         self._made.extend(problems)
         return problems
+
+    def hidden(self, count: int, public: Sequence[ArenaProblem], sealed_share: float = 0.9) -> list[ArenaProblem]:
+        """``count`` problems of the hidden bank: all but ``sealed_share`` of them are rewordings of public ones."""
+        leaked = math.floor(count * (1.0 - sealed_share) + self._rng.random()) if public else 0
+        problems = [self._variant(self._rng.choice(public)) for _ in range(min(leaked, count))]
+        problems += [self._one((), 0.0) for _ in range(count - len(problems))]
+        self._rng.shuffle(problems)
+        return [replace(problem, in_suite=False) for problem in problems]
+
+    def _one(self, pool: Sequence[ArenaProblem], variant_share: float) -> ArenaProblem:
+        if pool and self._rng.random() < variant_share:
+            return self._variant(self._rng.choice(pool))
+        return self._fresh(self._rng.choices(CATEGORIES, (45, 25, 30))[0])
 
     def _fresh(self, category: str) -> ArenaProblem:
         rng = self._rng

@@ -7,14 +7,14 @@ The reported reasoning scores follow the regimes of the subnet's judge (domain 1
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
+from trajectory_platform.arena.account import Account
 from trajectory_platform.arena.catalogue import CONTROL_TOKENS, JUDGE_BAIT
-from trajectory_platform.arena.quirks import ODD_TEXT, PARAM_BAIT, QUERY_BAIT
-from trajectory_platform.arena.race import Episode
+from trajectory_platform.arena.quirks import FORGED, PARAM_BAIT, QUERY_BAIT, THINK_BAIT
 
 EXECUTION = {  # quirk -> (execution status, malformed); all of them leave no dialogue behind
     "crash": ("FAILED", "execution_failed"),
@@ -48,11 +48,30 @@ _INTENT = {
     "b_regex": "none",
     "b_classifier": "partial",
     "b_narrator": "narrated",
+    "b_echo": "scripted",
+    "b_decoy": "none",
     "mixed_ab": "partial",
     "a_poor": "poor",
 }
 _ID = re.compile(r"\d{10}")
 _REASON = re.compile(r"because|since|therefore|better|prefer|beats")
+
+
+class Played(Protocol):
+    """A finished attempt, whoever made it: ``playing.Played`` of a script, ``entry.Attempt`` of a policy.
+
+    Steps have ``think`` and ``calls`` ({name, parameters, result}); ``log`` holds the proxy's entries before they are
+    shaped.
+    """
+
+    @property
+    def query(self) -> str: ...
+    @property
+    def quirk(self) -> str | None: ...
+    @property
+    def steps(self) -> Sequence[Any]: ...
+    @property
+    def log(self) -> Sequence[dict[str, Any]]: ...
 
 
 @dataclass
@@ -64,6 +83,7 @@ class Outcome:
     outcome: str = "no_trace"
     axis: str = "unknown"
     axis_reason: str = "no_dialogue"
+    axis_evidence: dict[str, Any] | None = None
     recommended_ids: list[str] = field(default_factory=list)
     hallucinated_ids: list[str] = field(default_factory=list)
     unviewed_ids: list[str] = field(default_factory=list)
@@ -77,7 +97,7 @@ class Outcome:
         return self.outcome == "success"
 
 
-def judge_outcome(episode: Episode, kind: str, target_ids: Sequence[str], proxy_log: bool) -> Outcome:
+def judge_outcome(episode: Played, target_ids: Sequence[str], account: Account) -> Outcome:
     """The truth of one episode: outcome, axis, ids and their provenance, injected text."""
     quirk = episode.quirk
     if quirk in EXECUTION:
@@ -90,7 +110,8 @@ def judge_outcome(episode: Episode, kind: str, target_ids: Sequence[str], proxy_
     result.unviewed_ids = [item for item in result.recommended_ids if item in seen and item not in viewed]
     hit = bool(target_ids) and result.recommended_ids[: len(target_ids)] == list(target_ids)
     result.outcome = "unscorable" if quirk in UNSCORABLE else "success" if hit else "failure"
-    result.axis, result.axis_reason = axis_of(episode, kind, proxy_log)
+    result.axis, result.axis_reason = account.axis, account.reason
+    result.axis_evidence = account.evidence()
     if quirk in DAMAGED:
         result.malformed, result.outcome, result.axis, result.axis_reason = quirk, "unscorable", "unknown", "unreadable"
     result.strategy_template = strategy_template(episode)
@@ -100,7 +121,7 @@ def judge_outcome(episode: Episode, kind: str, target_ids: Sequence[str], proxy_
     return result
 
 
-def recommended_ids(episode: Episode) -> list[str]:
+def recommended_ids(episode: Played) -> list[str]:
     """The ids of the last recommendation, read strictly (domain 2.1)."""
     found: list[str] = []
     for step in episode.steps:
@@ -112,7 +133,7 @@ def recommended_ids(episode: Episode) -> list[str]:
     return found
 
 
-def seen_ids(episode: Episode) -> tuple[set[str], set[str]]:
+def seen_ids(episode: Played) -> tuple[set[str], set[str]]:
     """(ids in any tool result, ids returned by a view or a check)."""
     seen: set[str] = set()
     viewed: set[str] = set()
@@ -132,56 +153,32 @@ def seen_ids(episode: Episode) -> tuple[set[str], set[str]]:
     return seen, viewed
 
 
-def axis_of(episode: Episode, kind: str, proxy_log: bool) -> tuple[str, str]:
-    """The axis the artifact supports (domain 1.9), by construction."""
-    quirk = episode.quirk
-    if not proxy_log or quirk == "no_log":
-        return "unknown", "log_absent"
-    if quirk in ("forged_planted", "forged_repeated"):
-        return "unknown", "log_inconsistent:inference_count_differs"
-    if episode.voice.verbose:
-        return "unknown", "replies_truncated"
-    if kind == "b_regex":
-        return "B", "no_inference"
-    if kind.startswith("b_"):
-        return "B", "no_matching_emission"
-    if kind == "mixed_ab":
-        dispatches = sum(1 for entry in episode.log if entry["method"] == "GET")
-        return ("B", "no_matching_emission") if 1 / max(dispatches, 1) <= 0.2 else ("mixed", "partly_emitted")
-    if quirk == "harness_final":
-        return "mixed", "final_not_emitted"
-    return "A", "dispatches_and_final_emitted"
-
-
-def strategy_template(episode: Episode) -> str:
+def strategy_template(episode: Played) -> str:
     """Tools and which arguments they were given, without any value."""
-    steps = []
-    for step in episode.steps:
-        calls = []
-        for call in step.calls:
-            name, parameters = call["name"], call["parameters"]
-            if name == "find_product":
-                given = sorted(key for key in parameters if key != "q")
-                calls.append(f"find({','.join(given)})")
-            elif name == "view_product_information":
-                calls.append(f"view({parameters['product_ids'].count(',') + 1})")
-            else:
-                calls.append(name.removesuffix("_product") if name == "recommend_product" else name)
-        steps.append("+".join(calls) or "-")
-    return ">".join(steps)
+    return ">".join("+".join(_shape(call) for call in step.calls) or "-" for step in episode.steps)
 
 
-def _note_texts(episode: Episode, result: Outcome) -> None:
+def _shape(call: Mapping[str, Any]) -> str:
+    name, parameters = str(call["name"]), call["parameters"]
+    given = parameters if isinstance(parameters, dict) else {}
+    if name == "find_product":
+        return f"find({','.join(sorted(key for key in given if key not in ('q', 'query')))})"
+    if name == "view_product_information":
+        return f"view({str(given.get('product_ids')).count(',') + 1})"
+    return "recommend" if name == "recommend_product" else name
+
+
+def _note_texts(episode: Played, result: Outcome) -> None:
     """Injected text and control tokens that the trace really carries."""
     sources: set[str] = {"query"} if QUERY_BAIT in episode.query else set()
     nulled = {"message_null": 1 if len(episode.steps) > 2 else 0, "completion_null": 1}.get(episode.quirk or "")
     for number, step in enumerate(episode.steps):
         if number == nulled:
             continue  # not in the published dialogue
-        if ODD_TEXT["inject_think"] in step.think:
+        if any(bait in step.think for bait in THINK_BAIT.values()):
             sources.add("think")
         for call in step.calls:
-            if isinstance(call["parameters"], dict) and PARAM_BAIT in str(call["parameters"].get("q")):
+            if isinstance(call["parameters"], dict) and PARAM_BAIT in str(call["parameters"]):
                 sources.add("param")
             rows = call["result"] if isinstance(call["result"], list) else []
             for row in rows:
@@ -193,14 +190,14 @@ def _note_texts(episode: Episode, result: Outcome) -> None:
     result.injection_sources = sorted(sources)
 
 
-def intent_of(kind: str) -> str:
-    """How well the thinking was meant to be: good, poor, partial, narrated or none."""
-    return _INTENT.get(kind, "good")
+def intent_of(kind: str, quirk: str | None) -> str:
+    """How well the thinking was meant to be: good, poor, partial, narrated, scripted, fabricated or none."""
+    return "fabricated" if quirk in FORGED else _INTENT.get(kind, "good")
 
 
-def true_quality(episode: Episode, kind: str) -> float:
-    """The grid value an ideal judge would give (domain 2.6, gates 1 to 4)."""
-    fixed = {"none": 0.1, "poor": 0.3, "partial": 0.5, "narrated": 0.5}.get(intent_of(kind))
+def true_quality(episode: Played, kind: str) -> float:
+    """The grid value an ideal judge would give who believes the log (domain 2.6, gates 1 to 4)."""
+    fixed = {"none": 0.1, "poor": 0.3, "partial": 0.5, "narrated": 0.5}.get(intent_of(kind, episode.quirk))
     if fixed is not None:
         return fixed
     compared = any(len(set(_ID.findall(step.think))) >= 2 and _REASON.search(step.think) for step in episode.steps)

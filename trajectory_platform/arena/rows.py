@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
-from random import Random
+from datetime import UTC, date, datetime
 from typing import Any
 
-from trajectory_platform.arena import artifacts, referee
-from trajectory_platform.arena.miners import Agent
-from trajectory_platform.arena.plan import RunPlan
+from trajectory_platform.arena import artifacts, referee, rules
+from trajectory_platform.arena.account import forgery_of
+from trajectory_platform.arena.plan import Entry, RunPlan
 from trajectory_platform.arena.problems import ArenaProblem
-from trajectory_platform.arena.race import Episode
-
-
-@dataclass(frozen=True)
-class DayContext:
-    """What all rows of a day share."""
-
-    day: date
-    suite_id: int
-    race_id: str
-    race_number: int
 
 
 @dataclass
@@ -37,7 +25,7 @@ class Pair:
 
     plan: RunPlan
     problem: ArenaProblem
-    episode: Episode
+    episode: referee.Played
     truth: referee.Outcome
     seconds: float
     updated_at: int
@@ -50,10 +38,11 @@ class Pair:
     artifact_line: int | None = None
 
 
-def run_row(context: DayContext, plan: RunPlan, pairs: Sequence[Pair]) -> dict[str, Any]:
-    """The run as the API lists it, with the run's aggregates."""
-    end = max(pair.updated_at for pair in pairs if pair.episode.quirk != "judged_two_days_later" or len(pairs) == 1)
-    row = run_base(context, plan, "SUCCESS", end)
+def run_row(plan: RunPlan, pairs: Sequence[Pair]) -> tuple[dict[str, Any], int]:
+    """(the run as the API lists it, with the run's aggregates; when it ended in UTC milliseconds)."""
+    last = max(pair.updated_at for pair in pairs)
+    end = max((pair.updated_at for pair in pairs if pair.episode.quirk != "judged_two_days_later"), default=last)
+    row = run_base(plan, "SUCCESS", end)
     scores = [pair.entry["reasoning_score"] for pair in pairs]
     judged = [float(score) for score in scores if score is not None]
     won = sum(pair.entry["status"] == "SUCCESS" for pair in pairs)
@@ -66,15 +55,15 @@ def run_row(context: DayContext, plan: RunPlan, pairs: Sequence[Pair]) -> dict[s
             "is_included": False,
             "failure_reason": f"Reasoning judge infrastructure failure ({failed}/{failed} calls failed)",
         }
-        return row
+        return row, end
     quality = round(sum(judged) / len(judged), 4) if judged else None
-    weight = referee.coefficient(quality) if quality is not None else 1.0
+    weight = referee.coefficient(quality) if quality is not None else None
     rate = won / len(pairs)
     hits = [_position_share(pair) for pair in pairs]
     row |= {
-        "validator_score": round(rate * weight, 4),
+        "validator_score": rules.final_score(rate, weight),
         "reasoning_quality": quality,
-        "reasoning_coefficient": weight if quality is not None else None,
+        "reasoning_coefficient": weight,
         "score_components_summary": {
             "ground_truth_rate": rate,
             "success_rate": rate,
@@ -84,7 +73,7 @@ def run_row(context: DayContext, plan: RunPlan, pairs: Sequence[Pair]) -> dict[s
             "successful_problems": won,
             "scored_problems": sum(pair.truth.outcome in ("success", "failure") for pair in pairs),
             "reasoning_quality": quality,
-            "reasoning_coefficient": weight if quality is not None else None,
+            "reasoning_coefficient": weight,
             "judge_inference_failed": sum(pair.judge_state == "infrastructure_zero" for pair in pairs),
             "judge_inference_total": len(judged),
         },
@@ -96,15 +85,26 @@ def run_row(context: DayContext, plan: RunPlan, pairs: Sequence[Pair]) -> dict[s
             "is_included": False,
             "invalidated_at": iso(end + 26 * 3_600_000, 0),
             "invalidated_by": "admin",
-            "invalidation_reason": "prompt injection detected",
+            "invalidation_reason": _invalidation(plan),
         }
-    return row
+    return row, end
 
 
-def run_base(context: DayContext, plan: RunPlan, status: str, end: int | None) -> dict[str, Any]:
+def _invalidation(plan: RunPlan) -> str:
+    """Why the operators took a run out: for what it shows, else because its version was discarded."""
+    conduct = set(plan.quirks.values())
+    if any(quirk.startswith("forged") for quirk in conduct):
+        return "forged proxy log"
+    if any(quirk.startswith("inject") for quirk in conduct):
+        return "prompt injection detected"
+    return "agent version discarded"
+
+
+def run_base(plan: RunPlan, status: str, end: int | None) -> dict[str, Any]:
+    """A run without aggregates; ``end`` is None for one that never ended."""
     alive = end is not None or status in ("STALE", "TIMED_OUT", "RUNNING")
     versions = {
-        name: f"sha256:{context.suite_id:04d}{name[:3]}" for name in ("search-server", "proxy", "validator", "sandbox")
+        name: f"sha256:{plan.suite_id:04d}{name[:3]}" for name in ("search-server", "proxy", "validator", "sandbox")
     }
     box = (
         None
@@ -118,11 +118,11 @@ def run_base(context: DayContext, plan: RunPlan, status: str, end: int | None) -
     return {
         "eval_run_id": plan.run_id,
         "agent_version_id": plan.agent.agent_version_id,
-        "suite_id": context.suite_id,
+        "suite_id": plan.suite_id,
         "validator_hotkey": plan.validator,
         "status": status,
         "claimed_at": iso(plan.start, 0),
-        "lease_expires_at": iso(plan.start + 2_400_000, 0),
+        "lease_expires_at": iso(plan.start + rules.LEASE_MS, 0),
         "is_included": status == "SUCCESS",
         "last_heartbeat_at": iso((end or plan.start + 600_000) - 1_000, 0) if alive else None,
         "completed_at": None if end is None else iso(end, 0),
@@ -139,36 +139,49 @@ def run_base(context: DayContext, plan: RunPlan, status: str, end: int | None) -
         "inference_failure_count": None,
         "inference_total": None,
         "phase": plan.phase,
-        "race_id": context.race_id if plan.phase == "RACE" else None,
-        "race_number": context.race_number if plan.phase == "RACE" else None,
+        "race_id": plan.race.race_id if plan.race else None,
+        "race_number": plan.race.number if plan.race else None,
     }
 
 
-def version_row(context: DayContext, agent: Agent, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    rng = Random(f"submitted|{agent.agent_version_id}")
-    submitted = datetime(context.day.year, context.day.month, context.day.day, tzinfo=UTC) - timedelta(
-        seconds=rng.randrange(86_400, 4 * 86_400)
-    )
-    released = iso(int(submitted.timestamp() * 1000) + 2 * 86_400_000, 0)
-    scores = [run["validator_score"] for run in runs if run["agent_version_id"] == agent.agent_version_id]
-    return {
+def version_row(
+    entry: Entry, suite_id: int, state: str, rated: tuple[float, int] | None, moment: int
+) -> dict[str, Any]:
+    """The agent version as the API lists it.
+
+    ``state`` and ``release_state`` are fields of the API's status of a version (domain 1.10). Only versions of our
+    own carry ``policy_checkpoint_id``.
+
+    Args:
+        rated: (final score, eligible at), or None for a version without an included run.
+        moment: when the list was made.
+    """
+    agent = entry.agent
+    public_at = rules.code_public_at(rated[1] if rated else entry.submitted_at)
+    row = {
         "agent_version_id": agent.agent_version_id,
         "agent_id": agent.agent_id,
         "agent_name": agent.name,
         "miner_hotkey": agent.hotkey,
         "version_number": agent.version,
-        "submitted_at": iso(int(submitted.timestamp() * 1000), 0),
-        "released_at": released,
-        "code_available_at": released,
-        "suite_id": context.suite_id,
-        "latest_final_score": next((score for score in reversed(scores) if score is not None), None),
+        "submitted_at": iso(entry.submitted_at, 0),
+        "released_at": iso(public_at, 0),
+        "code_available_at": iso(public_at, 0),
+        "suite_id": suite_id,
+        "latest_final_score": rated[0] if rated else None,
+        "state": state,
+        "release_state": rules.release_state(public_at, moment),
     }
+    if entry.checkpoint_id is not None:
+        row["policy_checkpoint_id"] = entry.checkpoint_id
+    return row
 
 
 # What the truth says of a pair of which nothing was published: labels follow the artifact, not the agent.
 _UNPUBLISHED: dict[str, Any] = {
     "axis": "unknown",
     "axis_reason": "no_dialogue",
+    "axis_evidence": None,
     "outcome": "no_trace",
     "success": False,
     "length_score": None,
@@ -177,11 +190,11 @@ _UNPUBLISHED: dict[str, Any] = {
 }
 
 
-def truth_row(context: DayContext, pair: Pair, regime: str | None) -> dict[str, Any]:
+def truth_row(day: date, pair: Pair, regime: str | None) -> dict[str, Any]:
     """One line of ``truth.jsonl``: what the made-up pair is, and what a reader of its artifact should find."""
     plan, problem, truth, quirk = pair.plan, pair.problem, pair.truth, pair.episode.quirk
     return {
-        "day": context.day.isoformat(),
+        "day": day.isoformat(),
         "eval_run_id": plan.run_id,
         "problem_id": problem.problem_id,
         "agent_version_id": plan.agent.agent_version_id,
@@ -200,6 +213,7 @@ def truth_row(context: DayContext, pair: Pair, regime: str | None) -> dict[str, 
         "flags": truth.flags,
         "axis": truth.axis,
         "axis_reason": truth.axis_reason,
+        "axis_evidence": truth.axis_evidence,
         "axis_intent": "B" if plan.agent.kind.startswith("b_") else "mixed" if plan.agent.kind == "mixed_ab" else "A",
         "outcome": truth.outcome,
         "success": truth.success,
@@ -209,12 +223,13 @@ def truth_row(context: DayContext, pair: Pair, regime: str | None) -> dict[str, 
         "unviewed_ids": truth.unviewed_ids,
         "injection": bool(truth.injection_sources),
         "injection_sources": truth.injection_sources,
-        "forged_log": quirk in ("forged_planted", "forged_repeated"),
+        **forgery_of(quirk),
         "strategy_group": plan.agent.group,
+        "copied_from": plan.entry.copied_from,
         "strategy_template": truth.strategy_template,
         "leak_cluster": problem.leak_cluster,
         "variant_of": problem.variant_of,
-        "reasoning_intent": referee.intent_of(plan.agent.kind),
+        "reasoning_intent": referee.intent_of(plan.agent.kind, quirk),
         "reasoning_score": pair.entry["reasoning_score"],
         "reasoning_regime": regime,
         "judge_state": pair.judge_state,

@@ -1,8 +1,9 @@
 """How the scripted models talk: think texts per style, filled with data from the query and the tool results.
 
 Slots: ``plan`` (first search), ``next`` (a further item), ``again`` (a changed query), ``look`` / ``look1`` (opening
-candidates), ``pick`` / ``pick1`` (choice with and without an alternative), ``voucher``, ``done``, ``response``.
-Placeholders: need, q, n rows, a/b product ids, pa/pb prices, fa/fb facts, shop, ids, sum, budget.
+candidates), ``pick`` / ``pick1`` (choice with and without an alternative), ``voucher``, ``done``, ``response``; and for
+all styles alike (``SHARED``) ``verify``, ``sums`` (a voucher worked out in the head), ``swap`` (a cheaper candidate).
+Placeholders: need, q, n rows, a/b product ids, pa/pb prices, fa/fb facts, shop, ids, sum, budget, after, threshold.
 """
 
 from __future__ import annotations
@@ -154,6 +155,33 @@ CODE: Style = {
 }
 
 
+SCRIPTED: Style = {  # what a harness lets its model repeat
+    **CODE,
+    "plan": ("Next search: {q}.",),
+    "next": ("Next search: {q}.",),
+    "again": ("Other words: {q}.",),
+    "look": ("Open {a} and {b} to check the options, {pa} and {pb} PHP.",),
+    "look1": ("Open {a} to check the options and the price of {pa}.",),
+    "pick": ("{a} fits the request, price {pa} PHP.",),
+    "pick1": ("{a} fits the request, price {pa} PHP.",),
+}
+
+SHARED: Style = {
+    "verify": (
+        "Before I recommend {ids} I read the details once more.",
+        "Last check of {ids}: do the options still say what was asked?",
+    ),
+    "sums": (
+        "Sum {sum}, threshold {threshold}: {after} PHP after the voucher, budget {budget}.",
+        "The prices add up to {sum} PHP against a threshold of {threshold}; with the voucher {after}, budget {budget}.",
+    ),
+    "swap": (
+        "{a} at {pa} PHP is over the budget; {b} at {pb} PHP shows the same, so I take {b}.",
+        "The budget does not allow {a} ({pa} PHP). {b} ({pb} PHP) meets the request too, I change to it.",
+    ),
+}
+
+
 def say(style: Style, slot: str, rng: Random, **data: Any) -> str:
     """One sentence of a style with its data filled in."""
-    return rng.choice(style[slot]).format(**data)
+    return rng.choice(style.get(slot) or SHARED[slot]).format(**data)

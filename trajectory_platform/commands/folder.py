@@ -12,6 +12,11 @@ from trajectory_platform.output import counts_text, print_json, write_lines, wri
 
 app = typer.Typer()
 
+JudgeOption = Annotated[
+    str | None,
+    typer.Option(help="rules | validator | PROVIDER/MODEL | YAML file of models; default from the settings"),
+]
+
 
 @app.command()
 def normalise(day_dir: DayDir, out: OutFile, as_json: JsonOption = False) -> None:
@@ -43,23 +48,30 @@ def score(
 def judge(
     day_dir: DayDir,
     out: OutFile,
-    judge: Annotated[str | None, typer.Option(help="rules or validator; default from the settings")] = None,
+    judge: JudgeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The reasoning verdict per trace that the gate of curate reads, with its source."""
+    """The reasoning verdict per trace that the gate of curate reads, with its source.
+
+    An LLM judge is asked only about traces that the rest of the filter would keep; replies are kept beside the output,
+    so that a repeated or interrupted call pays only for what is new.
+    """
     from trajectory_platform.stages import folder
 
     chosen = settings()
     listed = folder.open_folder(chosen, day_dir)
-    rows = folder.judge_rows(listed, judge or chosen.judge)
-    write_rows(out, rows, as_json, count_by=("judge_kind", "score_regime"), faults=listed.faults)
+    rows = folder.judge_rows(listed, judge or chosen.judge, journal_beside=_journal(out.parent), tell=_to_stderr)
+    write_rows(out, rows, as_json, count_by=("judge_kind", "score_regime", "null_reason"), faults=listed.faults)
 
 
 @app.command()
 def curate(
     day_dir: DayDir,
     out: Annotated[Path, typer.Option(help="folder for accepted.jsonl, rejected.jsonl, summary.json")],
-    judge: Annotated[str | None, typer.Option(help="rules or validator; default from the settings")] = None,
+    judge: JudgeOption = None,
+    all_reasons: Annotated[
+        bool, typer.Option("--all-reasons", help="name every stage that objects, not only the first")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """The structural filter on its own: what is accepted, what is rejected and why."""
@@ -67,12 +79,18 @@ def curate(
 
     chosen = settings()
     listed = folder.open_folder(chosen, day_dir)
-    result = folder.curate_folder(listed, judge or chosen.judge)
+    result = folder.curate_folder(
+        listed, judge or chosen.judge, all_reasons=all_reasons, journal_beside=_journal(out), tell=_to_stderr
+    )
     summary = {**result.summary, "faults": listed.faults}
     out.mkdir(parents=True, exist_ok=True)
     accepted = (folder.accepted_row(row) for batch in result.accepted for row in batch.to_pylist())
+    rejected = (
+        folder.rejected_row(row, result.all_reasons.get(row["trace_id"], []) if all_reasons else None)
+        for row in result.rejected.to_pylist()
+    )
     write_lines(out / "accepted.jsonl", accepted)
-    write_lines(out / "rejected.jsonl", (folder.rejected_row(row) for row in result.rejected.to_pylist()))
+    write_lines(out / "rejected.jsonl", rejected)
     write_lines(out / "summary.json", [summary])
     print_json(summary) if as_json else typer.echo(counts_text(summary))
 
@@ -97,3 +115,11 @@ def split(
         min_problems_for_share=chosen.min_problems_for_share,
     )
     write_rows(out, iter(rows), as_json, count_by=("pool", "error"))
+
+
+def _journal(folder: Path) -> Path:
+    return folder / "_judge_journal"
+
+
+def _to_stderr(line: str) -> None:
+    typer.echo(line, err=True)

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajectory_platform.curation.agency import AxisDecision
-from trajectory_platform.curation.gates import USES, Gates
-from trajectory_platform.curation.quality import Features, weight
+from trajectory_platform.curation.config import FilterConfig
+from trajectory_platform.curation.filter_stages import Rejection
+from trajectory_platform.curation.quality import weight
+from trajectory_platform.curation.uses import USES
 from trajectory_platform.lake.tables import AXIS_A_CORPUS, REJECTED_TRACES
 
 if TYPE_CHECKING:
@@ -17,33 +19,40 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-class Rejection(NamedTuple):
-    """Why a row is not in the corpus. ``duplicate_of`` names the survivor of a duplicate."""
-
-    stage: str
-    reason: str
-    detail: str | None = None
-    duplicate_of: str | None = None
-    retryable: bool = False
-
-
 class Candidate(NamedTuple):
-    """What the first pass keeps of a trace that no stage before ``copies`` objected to."""
+    """What the first pass keeps of a trace that no stage of single rows objected to.
+
+    Attributes:
+        order: judged_at in ISO form (last when unknown), trace_id.
+        situation: row of the table of uses.
+        own_quality: sampling weight before strategies are counted.
+        strategy: cluster of the move list over all problems; signature: the calls with their arguments, as stored for
+            the comparison across days.
+        flags: violations and oddities, for people.
+        axis_source: ``trace`` by its own log, ``agent`` by the agent version's other traces.
+    """
 
     content_hash: str
-    order: tuple[str, str]  # judged_at in ISO form (last when unknown), trace_id
+    order: tuple[str, str]
+    agent_version_id: str | None
+    miner_hotkey: str | None
+    problem_key: str | None
     axis: AxisDecision
-    judged: Row
-    verdict: Row
+    judged: Mapping[str, Any]
+    verdict: Mapping[str, Any]
+    situation: str
     uses: tuple[str, ...]
-    traits: Features
+    own_quality: float
     strategy: str
+    signature: str
+    flags: tuple[str, ...]
+    axis_source: str
 
 
 def accepted_batches(
     trajectory_batches: Callable[[], Iterator[pa.RecordBatch]],
     candidates: Mapping[str, Candidate],
-    gates: Gates,
+    config: FilterConfig,
     filter_version: str,
 ) -> Iterator[pa.RecordBatch]:
     """AXIS_A_CORPUS batches of the candidates, in the order of the trajectories; text columns are not copied to Python.
@@ -54,7 +63,7 @@ def accepted_batches(
 
     schema = AXIS_A_CORPUS.schema()
     sizes = Counter(candidate.strategy for candidate in candidates.values())
-    limit = max(gates.min_strategy_weight, gates.max_strategy_share * len(candidates))
+    limit = max(config.min_strategy_weight, config.max_strategy_share * len(candidates))
     for batch in trajectory_batches():
         names = batch.column("trace_id").to_pylist()
         kept = [position for position, name in enumerate(names) if name in candidates]
@@ -64,7 +73,7 @@ def accepted_batches(
         rows = []
         for position in kept:
             candidate = candidates[names[position]]
-            quality = weight(candidate.traits, strategy_size=sizes[candidate.strategy], strategy_limit=limit)
+            quality = weight(candidate.own_quality, strategy_size=sizes[candidate.strategy], strategy_limit=limit)
             rows.append(_computed(candidate, quality, filter_version))
         columns = {
             field.name: (
@@ -82,9 +91,13 @@ def _computed(candidate: Candidate, quality: float, filter_version: str) -> Row:
     judged, verdict = candidate.judged, candidate.verdict
     return {
         "problem_key": judged["problem_key"],
-        "axis_label": candidate.axis.label,
+        "axis_label": "A",  # the only label the corpus has; axis_source says what it rests on
         "axis_share": candidate.axis.share,
         "axis_reason": candidate.axis.reason,
+        "axis_source": candidate.axis_source,
+        "situation": candidate.situation,
+        "flags": list(candidate.flags),
+        "strategy_signature": candidate.signature,
         "uses": list(candidate.uses),
         "quality": quality,
         "strategy_cluster": candidate.strategy,
@@ -130,22 +143,68 @@ def rejected_table(
     return pa.Table.from_pylist(rows, schema=REJECTED_TRACES.schema())
 
 
+# What the request logs of an era can show (domain 1.11); the first day of each, oldest first.
+ERAS: tuple[tuple[str, str], ...] = (
+    ("0000-00-00", "no request log"),
+    ("2026-04-19", "log, long replies cut"),
+    ("2026-07-01", "full log"),
+)
+
+
+_LARGEST, _OUTLINE_LENGTH = 10, 200  # strategies that a summary names, characters of their moves
+
+
+def era_of(day: str) -> str:
+    """What the request logs of a UTC day can show."""
+    return next(name for first, name in reversed(ERAS) if day >= first)
+
+
 def summarise(
-    total: int,
+    raw: Mapping[str, Mapping[str, Any]],
     candidates: Mapping[str, Candidate],
     rejections: Mapping[str, Rejection],
     axes: Mapping[str, AxisDecision],
+    before_copies: Mapping[str, str],
+    outlines: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Counts for people: by_use counts a trace once per use, by_axis every trace that could be read."""
+    """Counts for people: by_use counts a trace once per use, by_axis every trace that could be read.
+
+    ``by_era`` tells the axis labels per kind of request log: where there was no log, nobody can know who acted.
+    ``strategies`` counts, before and after the stages of the whole day, strategies and the traces of the largest ones,
+    which are named by their moves (``outlines``).
+    """
     uses = Counter(use for candidate in candidates.values() for use in candidate.uses)
+    eras: dict[str, Counter[str]] = {}
+    for name, axis in axes.items():
+        eras.setdefault(era_of(raw[name]["day"]), Counter())[axis.label] += 1
+    before, after = Counter(before_copies.values()), Counter(one.strategy for one in candidates.values())
     return {
-        "input": total,
+        "input": len(raw),
         "accepted": len(candidates),
         "rejected": len(rejections),
         "by_stage": _sorted(Counter(rejection.stage for rejection in rejections.values())),
         "by_reason": _sorted(Counter(rejection.reason for rejection in rejections.values())),
         "by_axis": _sorted(Counter(axis.label for axis in axes.values())),
+        "by_era": {era: _sorted(counts) for era, counts in sorted(eras.items())},
         "by_use": {use: uses[use] for use in USES},
+        "by_situation": _sorted(Counter(candidate.situation for candidate in candidates.values())),
+        "strategies": {
+            "before": len(before),
+            "after": len(after),
+            "traces_before": len(before_copies),
+            "traces_after": len(candidates),
+            "largest_before": max(before.values(), default=0),
+            "largest_after": max(after.values(), default=0),
+            "largest": [
+                {
+                    "strategy": name,
+                    "outline": outlines[name][:_OUTLINE_LENGTH],
+                    "before": before[name],
+                    "after": after[name],
+                }
+                for name in sorted(before, key=lambda name: (-before[name], name))[:_LARGEST]
+            ],
+        },
     }
 
 

@@ -17,7 +17,15 @@ DAILY_ASSETS = (
     "axis_a_corpus",
     "rejected_traces",
 )
-TRAIN_ASSETS = ("leak_clusters", "leak_guarded_splits", "sft_checkpoint", "sft_eval", "checkpoint_lineage")
+TRAIN_ASSETS = (
+    "leak_clusters",
+    "leak_guarded_splits",
+    "sft_checkpoint",
+    "sft_action_scores",
+    "base_eval",
+    "sft_eval",
+    "checkpoint_lineage",
+)
 
 
 def ingest_and_curate() -> UnresolvedAssetJobDefinition:
@@ -34,5 +42,5 @@ def train_as_of() -> UnresolvedAssetJobDefinition:
     return dg.define_asset_job(
         "train_as_of",
         selection=list(TRAIN_ASSETS),
-        description="As of one day: leak clusters -> guarded splits -> checkpoint -> scores -> lineage.",
+        description="As of one day: leak clusters -> guarded splits -> checkpoint -> scores and rollouts -> lineage.",
     )

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajectory_platform.errors import FailPartition
+from trajectory_platform.evaluation.action_metrics import action_metrics
 from trajectory_platform.evaluation.child import Runner, run_job
 from trajectory_platform.evaluation.guard import assert_no_overlap
-from trajectory_platform.evaluation.metrics import action_metrics
 from trajectory_platform.evaluation.plan import ActionPlan
 from trajectory_platform.evaluation.texts import chosen_texts
 from trajectory_platform.lake.tables import ACTION_SCORES
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ActionResult(NamedTuple):
-    """``scores`` in the ``action_scores`` schema, ``metrics`` as of ``metrics.action_metrics``, counts of the run."""
+    """``scores`` in the ``action_scores`` schema, ``metrics`` as of ``action_metrics``, counts of the run."""
 
     scores: pa.Table
     metrics: dict[str, Any]

@@ -12,28 +12,27 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from trajectory_platform import jsontext
-from trajectory_platform.errors import Abort, FailPartition
+from trajectory_platform.errors import FailPartition
 from trajectory_platform.identity import safe_id
 from trajectory_platform.judging import dialogue, injection, outcome, reasoning, verdicts
-from trajectory_platform.judging.matching import TITLE_REGIMES
-from trajectory_platform.judging.matching import title_regime as find_regime
+from trajectory_platform.judging.attributes import ATTRIBUTE_RULES
+from trajectory_platform.judging.judge_models import is_llm, load_judge
+from trajectory_platform.judging.matching import find_rules
 from trajectory_platform.judging.rubric import RUBRIC_VERSION
+from trajectory_platform.judging.titles import TITLE_REGIMES
 from trajectory_platform.sandbox.problems import Problem, find_problem, load_problems
 from trajectory_platform.sandbox.queries import normalise_query
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trajectory_platform.sandbox.products import Catalogue
 
-JUDGES = ("rules", "validator")
-_STORED_DEPTH = 10_000  # what a reader let through was within its own limit
 VERSION = "/".join(
     (
-        "judging-2",
+        "judging-4",
         outcome.SCORER_VERSION,
         *(f"title-{name}-{regime.version}" for name, regime in sorted(TITLE_REGIMES.items())),
+        *(rule.name for _, rule in sorted(ATTRIBUTE_RULES.items())),
         injection.INJECTION_VERSION,
         reasoning.JUDGE_MODEL,
         RUBRIC_VERSION,
@@ -55,10 +54,13 @@ def judge_day(
     raw_rows: pa.Table,
     trajectory_batches: Iterator[pa.RecordBatch],
     problems: pa.Table,
-    catalogue: Catalogue | None,
+    catalogue: outcome.Products | None,
     *,
     judge: str,
-    title_regime: str,
+    title_regime: str = "normalised",
+    title_encoder: str = "none",
+    attribute_rule: str = "exact",
+    title_vectors: Mapping[str, Any] | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """Score and judge every trajectory of a day.
 
@@ -67,13 +69,17 @@ def judge_day(
         trajectory_batches: TRAJECTORIES batches, unreadable rows included.
         problems: PROBLEM_SUITES rows that may bind a trace (several days and suite files are fine).
         catalogue: product documents, or None.
-        judge: ``rules`` (re-judge where a validator's verdict cannot be gated) or ``validator`` (never re-judge).
+        judge: ``rules``, ``validator`` or an LLM judge. Every trace gets the validator's and the rules judge's verdict,
+            side by side; ``effective_verdicts`` says which one a gate reads. LLM judges are asked by the stage, about
+            the traces that the filter would keep.
+        title_regime, title_encoder, attribute_rule: the rules of the score (``matching.find_rules``).
+        title_vectors: title -> numbers, what suites publish, for the encoder ``stored``.
 
     Returns:
         (JUDGED_TRACES, VERDICTS), each sorted by its key, one judged row per trajectory.
 
     Raises:
-        Abort: an unknown judge or title regime.
+        Abort: an unknown judge or unknown rules.
         FailPartition: a trajectory without a raw row.
     """
     import pyarrow as pa
@@ -81,10 +87,11 @@ def judge_day(
     from trajectory_platform.lake.tables import JUDGED_TRACES, VERDICTS
 
     check_judge(judge)
-    find_regime(title_regime)
+    rules = find_rules(title_regime, title_encoder, attribute_rule, published=title_vectors)
     raw = {row["trace_id"]: row for row in raw_rows.select(_RAW_COLUMNS).to_pylist()}
     agreement = agreement_by_pair(raw.values())
     bindings = Bindings(load_problems(problems))
+    scorer = outcome.Scorer(catalogue, rules)
     judged_parts, verdict_parts = [], []
     for batch in trajectory_batches:
         judged_rows, verdict_rows = [], []
@@ -92,7 +99,7 @@ def judge_day(
             source = raw.get(row["trace_id"])
             if source is None:
                 raise FailPartition(f"trajectory {row['trace_id']} belongs to no raw row of the day")
-            judged, found = judge_trace(row, source, bindings, catalogue, judge=judge, title_regime=title_regime)
+            judged, found = judge_trace(row, source, bindings, scorer)
             judged["other_validators_agree"] = agreement.get((source["agent_version_id"], source["problem_id"]))
             judged_rows.append(judged)
             verdict_rows += found
@@ -102,11 +109,9 @@ def judge_day(
 
 
 def check_judge(judge: str) -> None:
-    """Abort unless this version has the judge."""
-    if judge not in JUDGES:
-        raise Abort(
-            f"judge {judge!r} is not available: this version has {' and '.join(JUDGES)}; LLM judges are not built in"
-        )
+    """Abort unless the name is a built-in judge or can be an LLM judge (``judge_models.load_judge``)."""
+    if is_llm(judge):
+        load_judge(judge, usd_per_million_input=0.0, usd_per_million_output=0.0)
 
 
 class Bindings:
@@ -161,13 +166,7 @@ def validator_success(raw: Mapping[str, Any]) -> bool | None:
 
 
 def judge_trace(
-    row: Mapping[str, Any],
-    raw: Mapping[str, Any],
-    bindings: Bindings,
-    catalogue: Catalogue | None,
-    *,
-    judge: str,
-    title_regime: str,
+    row: Mapping[str, Any], raw: Mapping[str, Any], bindings: Bindings, scorer: outcome.Scorer
 ) -> tuple[Row, list[Row]]:
     """One trajectory to its judged row (without ``other_validators_agree``) and its verdict rows."""
     steps = _steps(row)
@@ -175,13 +174,11 @@ def judge_trace(
     results = dialogue.tool_results(messages)
     stated = dialogue.queries(steps)
     problem = bindings.find(row["suite_id"], row["problem_id"], row["query"])
-    scored = outcome.score(steps, problem, catalogue, title_regime=title_regime)
     sources = injection.scan_messages(messages, stated, results)
-    judged = _judged_row(row, raw, problem, scored, stated, sources, title_regime)
+    judged = _judged_row(row, raw, problem, scorer.score(steps, problem), stated, sources)
     found = [verdicts.validator_verdict(raw)]
-    if judge == "rules" and not found[0]["gate_eligible"]:
-        verdict = reasoning.judge(messages, orjson.loads(row["evidence"]), results)
-        found.append(verdicts.rules_verdict(raw, verdict))
+    verdict = reasoning.judge(messages, orjson.loads(row["evidence"]), results)
+    found.append(verdicts.rules_verdict(raw, verdict))
     return judged, found
 
 
@@ -192,7 +189,6 @@ def _judged_row(
     scored: outcome.OutcomeScore,
     stated: list[str],
     sources: tuple[str, ...],
-    title_regime: str,
 ) -> Row:
     unreadable = row["malformed"] if scored.reason == "empty_dialogue" and not row["readable"] else None
     told = validator_success(raw)
@@ -219,6 +215,8 @@ def _judged_row(
         "validators_agree": None if scored.outcome == "unscorable" or told is None else scored.success == told,
         "other_validators_agree": None,
         "score": orjson.dumps(scored.score).decode(),
+        "lenient_success": scored.lenient_success,
+        "lenient_score": orjson.dumps(scored.lenient_score).decode(),
         "format": scored.format,
         "length": scored.length,
         "recommended_ids": scored.recommended_ids,
@@ -230,7 +228,7 @@ def _judged_row(
         "injection_suspected": bool(sources),
         "injection_sources": list(sources),
         "scorer_version": outcome.SCORER_VERSION,
-        "title_regime": f"{title_regime}-{find_regime(title_regime).version}",
+        "title_regime": scored.rules,
     }
 
 
@@ -248,8 +246,7 @@ def _steps(row: Mapping[str, Any]) -> list[Any]:
     The reference lets a NaN pass as a timestamp, but not a null (domain 2.4). The reader counts the numbers it
     replaced; as many null timestamps as that count covers were numbers.
     """
-    # exact: a number of hundreds of digits is legal JSON, and orjson refuses it
-    steps = jsontext.parse(row["source_steps"].encode(), max_depth=_STORED_DEPTH).value
+    steps = dialogue.read_text(row["source_steps"].encode())
     if not isinstance(steps, list):
         return []
     if "non_finite_number" in row["repairs"]:

@@ -26,6 +26,11 @@ _ECHOING_TOOLS = frozenset({RECOMMEND, TERMINATE, "calculate_voucher"})
 _MAX_DEPTH = 20  # of a result that is searched for ids
 _WORD = re.compile(r"[^\W_]+")
 _VIEWING_TOOLS = frozenset({VIEW, MATCH})
+_AROUND_IDS = "\"'`\u200b\u200c\u200d\u2060\ufeff"
+_EXACT_FLOAT = 2**53
+_STORED_DEPTH = 10_000  # what a reader let through was within its own limit
+_DIGITS = bytes(ord("0") if chr(code) in "0123456789" else ord("x") for code in range(256))
+_LONG_NUMBER = b"0" * 19
 
 
 class Call(NamedTuple):
@@ -55,6 +60,24 @@ class SeenIds(NamedTuple):
         if not self.words.issuperset(_WORD.findall(product_id)):
             return False
         return product_id.isalnum() or any(_has_word(text, product_id) for text in self.texts)
+
+
+def read_text(data: bytes) -> Any:
+    """The JSON value of a stored dialogue; integers are exact.
+
+    The platform's reader wrote the text, so it is not checked again for what that reader repairs or refuses
+    (``jsontext.parse``); of a repeated key the last value counts, as in the reference. Text that is no strict JSON
+    takes the slow way.
+
+    Raises:
+        RejectRow: as ``jsontext.parse``.
+    """
+    if _LONG_NUMBER not in data.translate(_DIGITS):  # orjson turns integers beyond 64 bits into floats
+        try:
+            return orjson.loads(data)
+        except ValueError:
+            pass
+    return jsontext.parse(data, max_depth=_STORED_DEPTH).value
 
 
 def message_of(step: Any) -> Any:
@@ -88,20 +111,30 @@ def strict_ids(steps: list[Any]) -> list[str]:
 
 
 def lenient_ids(calls: list[Call]) -> list[str]:
-    """The ids of the last recommendation with lists, numbers and the singular alias accepted (domain 6: 4, 5)."""
+    """The ids of the last recommendation, read as an obliging person would (domain 6: 4 to 6).
+
+    ``product_ids``, or else ``product_id``, as comma-separated text, a number, a list of both, or the text of such a
+    list. Quotes and invisible characters around an id are dropped; order, blanks and repeats are treated as strictly.
+    """
     for call in reversed(calls):
         if call.name == RECOMMEND and isinstance(call.parameters, Mapping):
-            return id_list(call.parameters.get("product_ids", call.parameters.get("product_id")))
+            return id_list(call.parameters.get("product_ids")) or id_list(call.parameters.get("product_id"))
     return []
 
 
 def id_list(value: Any) -> list[str]:
-    """Ids from comma-separated text, a number or a list of both; ``bool`` and everything else give none."""
-    if isinstance(value, str):
-        return _unique(value.split(","))
-    if isinstance(value, list):
-        return _unique([str(item) for item in value if isinstance(item, str | int) and not isinstance(item, bool)])
-    return [str(value)] if isinstance(value, int) and not isinstance(value, bool) else []
+    """Ids from text, a whole number or a list of both (see ``lenient_ids``); everything else gives none."""
+    listed = _json_or_none(value)
+    items = listed if isinstance(listed, list) else value if isinstance(value, list) else [value]
+    texts = []
+    for item in items:
+        if isinstance(item, str):
+            texts += [part.strip().strip(_AROUND_IDS).strip() for part in item.split(",")]
+        elif isinstance(item, int) and not isinstance(item, bool):
+            texts.append(str(item))
+        elif isinstance(item, float) and item.is_integer() and abs(item) < _EXACT_FLOAT:
+            texts.append(str(int(item)))
+    return list(dict.fromkeys(text for text in texts if text))
 
 
 def read_calls(steps: list[Any]) -> list[Call]:

@@ -1,23 +1,32 @@
-"""The outcome axis: the reference's rule score of one dialogue (domain 2.1 to 2.3, 2.5).
+"""The outcome axis: the reference's rule score of one dialogue (domain 2.1 to 2.3, 2.5), strictly and leniently.
 
 The score never looks at the reasoning verdict, and a hidden reward is not a failure: it is ``unscorable``.
+``score_batch`` scores many dialogues over one catalogue; what one product is worth against one reward is worked out
+once for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from trajectory_platform.errors import RejectRow
 from trajectory_platform.judging import dialogue, protocol
-from trajectory_platform.judging.matching import FIELDS, TitleRegime, match_product, number
-from trajectory_platform.judging.matching import title_regime as find_regime
+from trajectory_platform.judging.categories import Scored, Undecided, decide
+from trajectory_platform.judging.matching import RuleMatch, Rules, find_rules, match_product
+from trajectory_platform.judging.web import responses
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from trajectory_platform.sandbox.problems import Problem
 
-SCORER_VERSION = "rule-1"
-_SEVERAL = ("shop", "voucher")  # categories whose reward is a list, compared position by position
+SCORER_VERSION = "rule-2"
+_MAX_MATCHES = 1 << 17  # product against reward, kept per scorer
+# The reference raises on these too (domain 2.5); its exception becomes part of the reason.
+_RAISED = (TypeError, KeyError, AttributeError, ValueError, ArithmeticError)
 
 
 class Products(Protocol):
@@ -31,19 +40,29 @@ class OutcomeScore:
     """One scored dialogue.
 
     Attributes:
-        outcome: success, failure or unscorable.
+        outcome: success, failure or unscorable, strictly as the reference reads the dialogue.
         success: None when undecided; False where the reference raises, because the subnet counts "no score" as a
             failure (domain 2.3), although the outcome stays unscorable.
-        reason: why unscorable (``reward_hidden``, ``reward_invalid``, ``no_catalogue``, ``empty_dialogue``,
-            ``category_not_scored`` or ``scorer_raised:{exception of the reference}``); None otherwise.
+        reason: why unscorable (``reward_hidden``, ``reward_invalid``, ``answer_missing``, ``no_catalogue``,
+            ``empty_dialogue``, ``title_not_encoded``, a reason of ``jsontext.parse`` or
+            ``scorer_raised:{exception of the reference}``); None otherwise.
         detail: free text to the reason.
         score: the reference's fields: length, format and, where a product was found, product, gt, rule, title,
-            price, service, "sku & attrs", plus shop or budget. ``{}`` where the reference raises.
-        recommended_ids: strict reading; lenient_ids: lists and numbers accepted.
+            price, service, "sku & attrs", plus shop or budget; for web product, gt, rule, kw, title, response.
+            ``{}`` where the reference raises.
+        recommended_ids: strict reading; lenient_ids: see ``dialogue.lenient_ids``.
+        lenient_success: what the same rules say of ``lenient_ids``. Only the reading of the dialogue is lenient: a
+            tool_call given as one object or as JSON text, parameters given as JSON text, ids given as a list, a
+            number, the text of a list or under ``product_id``, invisible characters around them; and a defect that
+            makes the reference raise before it looks at the products (domain 2.5) does not matter. The last
+            recommendation still wins, order and thresholds stay. True wherever ``success`` is; None where no
+            reading helps (hidden reward, no catalogue, a price stored as text).
+        lenient_score: the product fields behind ``lenient_success``, as in ``score``.
         hallucinated_ids: recommended, in no result of the trace.
         unviewed_ids: recommended and seen, but on no detail page.
         not_in_catalogue_ids: recommended, unknown to the catalogue (empty without a catalogue).
         discipline: violations of the recommend-then-terminate protocol.
+        rules: name of the rules (``matching.Rules``).
     """
 
     outcome: str
@@ -57,6 +76,9 @@ class OutcomeScore:
     unviewed_ids: list[str]
     not_in_catalogue_ids: list[str]
     discipline: list[str] = field(default_factory=list)
+    lenient_success: bool | None = None
+    lenient_score: dict[str, float] = field(default_factory=dict)
+    rules: str = ""
 
     @property
     def format(self) -> float | None:
@@ -66,147 +88,186 @@ class OutcomeScore:
     def length(self) -> float | None:
         return self.score.get("length")
 
+    @property
+    def lenient_outcome(self) -> str:
+        """``lenient_success`` in the words of ``outcome``."""
+        return "unscorable" if self.lenient_success is None else "success" if self.lenient_success else "failure"
+
 
 def score(
-    steps: list[Any], problem: Problem | None, catalogue: Products | None, *, title_regime: str = "normalised"
+    steps: list[Any],
+    problem: Problem | None,
+    catalogue: Products | None,
+    *,
+    title_regime: str = "normalised",
+    title_encoder: str = "none",
+    attribute_rule: str = "exact",
 ) -> OutcomeScore:
-    """Score a dialogue against its problem.
+    """Score one dialogue against its problem; for many, use ``score_batch`` or one ``Scorer``.
 
     Args:
         steps: the dialogue as read (domain 1.4); NaN is allowed, it passes as a timestamp as in the reference.
         problem: None or a hidden reward gives ``unscorable: reward_hidden``.
         catalogue: product documents by id; None gives ``unscorable: no_catalogue``.
 
-    Never raises for any dialogue; an unknown title regime aborts.
+    Never raises for any dialogue; unknown rules abort. An encoder is read once per process.
     """
-    regime = find_regime(title_regime)
-    calls = dialogue.read_calls(steps)
-    ids = dialogue.strict_ids(steps)
-    seen = dialogue.seen_ids(calls, steps)
-    hallucinated = [name for name in ids if not seen.shows(name)]
-    unseen = frozenset(hallucinated)  # a list of thousands of ids must not be searched once per id
-    lenient = dialogue.lenient_ids(calls)
-    values: dict[str, float] = {}
-    reason = detail = None
-    success: bool | None = None
-    try:
-        if not steps:
-            raise _Undecided("empty_dialogue", "the agent delivered no step")
-        values["length"] = protocol.length_score(steps)
-        values["format"] = protocol.format_score(steps)
-        success = _decide(values, ids, problem, catalogue, regime)
-    except protocol.ScorerFault as fault:
-        values, success, reason, detail = {}, False, f"scorer_raised:{fault.kind}", fault.detail
-    except _Undecided as undecided:
-        reason, detail = undecided.reason, undecided.detail
-    except (TypeError, KeyError, AttributeError, ValueError, ArithmeticError) as error:
-        # The reference raises on these values too (domain 2.5); its exception is part of the reason.
-        values, success, reason, detail = {}, False, f"scorer_raised:{type(error).__name__}", str(error)
-    return OutcomeScore(
-        outcome="unscorable" if reason else "success" if success else "failure",
-        success=success,
-        reason=reason,
-        detail=detail,
-        score=values,
-        recommended_ids=ids,
-        lenient_ids=lenient,
-        hallucinated_ids=hallucinated,
-        unviewed_ids=[name for name in ids if name not in seen.viewed and name not in unseen],
-        not_in_catalogue_ids=[] if catalogue is None else [name for name in ids if not catalogue.get(name)],
-        discipline=dialogue.discipline(calls, lenient, len(steps)),
-    )
+    return Scorer(catalogue, _kept_rules(title_regime, title_encoder, attribute_rule)).score(steps, problem)
 
 
-class _Undecided(Exception):
-    """No rule score is possible, for a reason that is ours and not the reference's."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.detail = detail
-
-
-def _decide(
-    values: dict[str, float],
-    ids: list[str],
-    problem: Problem | None,
+def score_batch(
+    dialogues: Iterable[list[Any] | str | bytes | None] | pa.Array,
+    problems: Sequence[Problem | None],
     catalogue: Products | None,
-    regime: TitleRegime,
-) -> bool:
-    """Add the product fields to ``values`` and return whether the category's success rule holds (domain 2.3)."""
-    if problem is None or problem.reward_state == "hidden":
-        raise _Undecided("reward_hidden", "no published reward for this problem")
-    if problem.reward is None:
-        raise _Undecided("reward_invalid", "the published reward cannot be read")
-    if problem.category == "web":
-        raise _Undecided("category_not_scored", "web problems are not part of the subnet's scorer")
-    if catalogue is None:
-        raise _Undecided("no_catalogue", "no product documents to score against")
-    if problem.category not in _SEVERAL:
-        found = _add_products(values, ids[:1], problem.reward[:1], catalogue, regime)
-        return bool(found) and values["rule"] >= 1
-    if isinstance(problem.reward_raw, Mapping) and any(catalogue.get(name) for name in ids[: len(problem.reward_raw)]):
-        raise protocol.ScorerFault("TypeError", f"{problem.category} reward is an object")
-    for name in ("product", "gt", "rule", *FIELDS):
-        values[name] = 0.0
-    hits = _add_products(values, ids, problem.reward, catalogue, regime)
-    size = len(problem.reward)
-    for name in ("product", "gt", "rule", *FIELDS):
-        values[name] /= size
-    shops = {product["shop_id"] for product in hits}
-    complete = len(hits) == size
-    if problem.category == "shop":
-        values["shop"] = 1 if complete and len(shops) == 1 else 0
-        return values["rule"] >= 1 and values["shop"] >= 1
-    values["budget"] = 1 if complete and _within_budget(hits, problem.voucher, len(shops)) else 0
-    return values["rule"] >= 1 and values["budget"] >= 1
+    *,
+    title_regime: str = "normalised",
+    title_encoder: str = "none",
+    attribute_rule: str = "exact",
+) -> list[OutcomeScore]:
+    """Score many dialogues over one catalogue, in their order.
 
+    Args:
+        dialogues: parsed steps, or the JSON text of a step array (a text column such as ``source_steps``); a null
+            is an empty dialogue, text that is no JSON array is unscorable with the reader's reason.
+        problems: one per dialogue.
 
-def _add_products(
-    values: dict[str, float],
-    ids: list[str],
-    rewards: list[dict[str, Any]],
-    catalogue: Products,
-    regime: TitleRegime,
-) -> list[Mapping[str, Any]]:
-    """Sum the fields over the positions; returns the products with a rule score above 0, in order."""
-    hits = []
-    for product_id, reward in zip(ids, rewards, strict=False):
-        product = catalogue.get(product_id)
-        if not product:
-            continue
-        match = match_product(product, reward, regime)
-        added = (
-            ("product", 1.0),
-            ("gt", match.ground_truth),
-            ("rule", match.rule),
-            *zip(FIELDS, match.shares, strict=True),
-        )
-        for name, value in added:
-            values[name] = values.get(name, 0.0) + value
-        if match.rule > 0:
-            hits.append(product)
-    return hits
-
-
-def _within_budget(products: list[Mapping[str, Any]], voucher: Mapping[str, Any] | None, shops: int) -> bool:
-    """Whether the products fit the budget, with the voucher where it is needed and applies (domain 2.3).
-
-    Equality with the threshold is accepted although the text says "exceeds". Raises on a null voucher, an unknown
-    discount type or a missing number, as the reference does.
+    Raises:
+        Abort: unknown rules. No dialogue raises.
+        ValueError: the two have different lengths.
     """
-    total = sum(number(product["price"], "price") for product in products)
-    if voucher is None:
-        raise TypeError("voucher is null")
-    budget = number(voucher["budget"], "budget")
-    if total <= budget:
-        return True
-    applies = voucher["voucher_type"] == "platform" or (voucher["voucher_type"] == "shop" and shops == 1)
-    if not applies or total < number(voucher["threshold"], "threshold"):
-        return False
-    if voucher["discount_type"] == "fixed":
-        return total - number(voucher["face_value"], "face_value") <= budget
-    if voucher["discount_type"] == "percentage":
-        share, cap = number(voucher["discount"], "discount"), number(voucher["cap"], "cap")
-        return max(total * (1 - share), total - cap) <= budget
-    raise ValueError(f"unknown discount type {voucher['discount_type']!r}")
+    return Scorer(catalogue, find_rules(title_regime, title_encoder, attribute_rule)).score_batch(dialogues, problems)
+
+
+class Scorer:
+    """A catalogue with the rules to score against, and what is already known of product against reward.
+
+    Results are the same as one by one: a match depends on document, reward and rules alone. The catalogue must not
+    change under a scorer.
+    """
+
+    def __init__(self, catalogue: Products | None, rules: Rules) -> None:
+        self.rules = rules
+        self._catalogue = catalogue
+        # (id of the reward object, product id) -> (the reward, so that its id stays taken; document; match)
+        self._matches: dict[tuple[int, str], tuple[Any, Any, RuleMatch]] = {}
+
+    def score_batch(
+        self, dialogues: Iterable[list[Any] | str | bytes | None] | pa.Array, problems: Sequence[Problem | None]
+    ) -> list[OutcomeScore]:
+        """See ``score_batch``."""
+        values = dialogues.to_pylist() if hasattr(dialogues, "to_pylist") else dialogues
+        return [self._score_any(value, problem) for value, problem in zip(values, problems, strict=True)]
+
+    def score(self, steps: list[Any], problem: Problem | None) -> OutcomeScore:
+        """See ``score``."""
+        calls = dialogue.read_calls(steps)
+        ids, lenient = dialogue.strict_ids(steps), dialogue.lenient_ids(calls)
+        decided = self._strict(steps, ids, problem)
+        if decided.success or not steps or (lenient == ids and not decided.before_products):
+            tolerant = decided
+        else:
+            tolerant = self._decision({}, steps, lenient, problem)
+        raised = tolerant.reason is not None and tolerant.reason.startswith("scorer_raised")
+        seen = dialogue.seen_ids(calls, steps) if ids else None
+        hallucinated = [name for name in ids if seen is not None and not seen.shows(name)]
+        unseen = frozenset(hallucinated)  # a list of thousands of ids must not be searched once per id
+        return OutcomeScore(
+            outcome="unscorable" if decided.reason else "success" if decided.success else "failure",
+            success=decided.success,
+            reason=decided.reason,
+            detail=decided.detail,
+            score=decided.values,
+            recommended_ids=ids,
+            lenient_ids=lenient,
+            hallucinated_ids=hallucinated,
+            unviewed_ids=[name for name in ids if seen and name not in seen.viewed and name not in unseen],
+            not_in_catalogue_ids=[] if self._catalogue is None else [name for name in ids if not self._product(name)],
+            discipline=dialogue.discipline(calls, lenient, len(steps)),
+            lenient_success=None if raised else tolerant.success,
+            lenient_score={name: value for name, value in tolerant.values.items() if name not in ("length", "format")},
+            rules=self.rules.name,
+        )
+
+    def _score_any(self, value: Any, problem: Problem | None) -> OutcomeScore:
+        if isinstance(value, str | bytes):
+            try:
+                value = dialogue.read_text(value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value)
+            except RejectRow as error:
+                return _unreadable(error.reason, error.detail, self.rules)
+        if value is not None and not isinstance(value, list):
+            return _unreadable("not_an_array", type(value).__name__, self.rules)
+        return self.score(value or [], problem)
+
+    def _strict(self, steps: list[Any], ids: list[str], problem: Problem | None) -> _Decision:
+        if not steps:
+            return _Decision(None, {}, "empty_dialogue", "the agent delivered no step")
+        try:
+            values = {"length": protocol.length_score(steps), "format": protocol.format_score(steps)}
+        except protocol.ScorerFault as fault:
+            return _Decision(False, {}, f"scorer_raised:{fault.kind}", fault.detail, before_products=True)
+        return self._decision(values, steps, ids, problem)
+
+    def _decision(
+        self, values: dict[str, float], steps: list[Any], ids: list[str], problem: Problem | None
+    ) -> _Decision:
+        """The success rule of the problem's category on ``ids``; the product fields are added to ``values``.
+
+        A title that could not be compared leaves the result open only where it decides: where every other
+        constraint is met, so that a similar title would be a success and another one a failure.
+        """
+        if problem is None or problem.reward_state == "hidden":
+            return _Decision(None, values, "reward_hidden", "no published reward for this problem")
+        if self._catalogue is None and problem.reward is not None:
+            return _Decision(None, values, "no_catalogue", "no product documents to score against")
+        said = responses(steps) if problem.category == "web" else ""
+        rest = (ids, problem, said, self.rules, self._match, self._product)
+        scored = Scored(values)
+        try:
+            success = decide(scored, *rest)
+            if scored.unknown_titles:
+                if decide(Scored(best_case=True), *rest):
+                    return _Decision(None, values, "title_not_encoded", f"{scored.unknown_titles} without a vector")
+                success = False
+        except protocol.ScorerFault as fault:
+            return _Decision(False, {}, f"scorer_raised:{fault.kind}", fault.detail)
+        except Undecided as undecided:
+            return _Decision(None, values, undecided.reason, undecided.detail)
+        except _RAISED as error:
+            return _Decision(False, {}, f"scorer_raised:{type(error).__name__}", str(error))
+        return _Decision(success, values)
+
+    def _product(self, product_id: str) -> Any:
+        return None if self._catalogue is None else self._catalogue.get(product_id)
+
+    def _match(self, product_id: str, reward: dict[str, Any]) -> tuple[Any, RuleMatch] | None:
+        """Document and match of an id, or None for an unknown one."""
+        key = (id(reward), product_id)
+        held = self._matches.get(key)
+        if held is None:
+            product = self._product(product_id)
+            if not product:
+                return None
+            if len(self._matches) >= _MAX_MATCHES:
+                self._matches.clear()
+            held = self._matches[key] = (reward, product, match_product(product, reward, self.rules))
+        return held[1], held[2]
+
+
+class _Decision(NamedTuple):
+    """One reading of a dialogue, decided; ``before_products``: the reference raises before it looks at a product."""
+
+    success: bool | None
+    values: dict[str, float]
+    reason: str | None = None
+    detail: str | None = None
+    before_products: bool = False
+
+
+@lru_cache(maxsize=8)
+def _kept_rules(title_regime: str, title_encoder: str, attribute_rule: str) -> Rules:
+    return find_rules(title_regime, title_encoder, attribute_rule)
+
+
+def _unreadable(reason: str, detail: str, rules: Rules) -> OutcomeScore:
+    """The score of a dialogue whose text cannot be read."""
+    return OutcomeScore("unscorable", None, reason, detail, {}, [], [], [], [], [], rules=rules.name)

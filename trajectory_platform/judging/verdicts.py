@@ -18,11 +18,13 @@ from trajectory_platform.judging.reasoning import JUDGE_MODEL, RulesVerdict
 if TYPE_CHECKING:
     import pyarrow as pa
 
-STEP0_ONLY, CONTINUOUS, DISCRETE, RULES = "continuous_step0_only", "continuous", "discrete", "rules"
+    from trajectory_platform.judging.judge_run import JudgeOutcome
+
+STEP0_ONLY, CONTINUOUS, DISCRETE, RULES, LLM = "continuous_step0_only", "continuous", "discrete", "rules", "llm"
 LAST_STEP0_DAY = date(2026, 4, 23)
 FIRST_DISCRETE_DAY = date(2026, 4, 30)
 VALIDATOR_RUBRIC = "subnet"
-GATE_ELIGIBLE_REGIMES = frozenset({DISCRETE, RULES})
+GATE_ELIGIBLE_REGIMES = frozenset({DISCRETE, RULES, LLM})
 
 
 class Reading(NamedTuple):
@@ -133,6 +135,26 @@ def rules_verdict(row: Mapping[str, Any], verdict: RulesVerdict) -> dict[str, An
     }
 
 
+def llm_verdict(row: Mapping[str, Any], outcome: JudgeOutcome, rubric_version: str) -> dict[str, Any]:
+    """An LLM judge's verdict of one raw trace as a row of ``verdicts``; every null is asked again later."""
+    return {
+        "trace_id": row["trace_id"],
+        "day": row["day"],
+        "judge_kind": "llm",
+        "judge_model": outcome.model,
+        "reasoning_quality": outcome.quality,
+        "reasoning_coefficient": coefficient(outcome.quality),
+        "null_reason": outcome.null_reason,
+        "retryable": outcome.quality is None,
+        "rubric_version": rubric_version,
+        "score_regime": LLM,
+        "explanation": outcome.explanation,
+        "cost_usd": outcome.usd,
+        "cached": outcome.cached,
+        "gate_eligible": outcome.quality is not None,
+    }
+
+
 def judged_day(row: Mapping[str, Any]) -> date:
     """The UTC day a pair was judged; the partition where no time is known."""
     judged_at = row["judged_at"]
@@ -154,12 +176,14 @@ def effective_verdicts(verdicts: pa.Table, judge: str) -> dict[str, dict[str, An
     """The verdict of each trace that the reasoning gate reads, by trace_id.
 
     A validator's verdict that may be gated (discrete regime, on the grid) wins; else the configured judge's row;
-    else the validator's, whose null reason or regime then says why the trace is unjudged. With ``validator`` as judge
-    only the validators' rows count.
+    else the validator's, whose null reason or regime then says why the trace is unjudged. Rows of other judges stand
+    beside them for comparison and decide nothing: with ``validator`` only the validators' rows count, with ``rules``
+    theirs and the rules', with an LLM judge theirs and the LLMs'.
     """
+    kinds = {"validator", {"rules": "rules", "validator": "validator"}.get(judge, "llm")}
     chosen: dict[str, dict[str, Any]] = {}
     for row in verdicts.to_pylist():
-        if judge == "validator" and row["judge_kind"] != "validator":
+        if row["judge_kind"] not in kinds:
             continue
         held = chosen.get(row["trace_id"])
         if held is None or _rank(row) > _rank(held):
@@ -167,7 +191,7 @@ def effective_verdicts(verdicts: pa.Table, judge: str) -> dict[str, dict[str, An
     return chosen
 
 
-def _rank(row: Mapping[str, Any]) -> tuple[bool, bool, str]:
-    # Two judges of one kind: the name decides, so that row order does not.
+def _rank(row: Mapping[str, Any]) -> tuple[bool, bool, bool, str]:
+    # Two judges of one kind: one with a value wins, then the name decides, so that row order does not.
     own = row["judge_kind"] == "validator"
-    return (row["gate_eligible"] and own, not own, row["judge_model"])
+    return (row["gate_eligible"] and own, not own, row["reasoning_quality"] is not None, row["judge_model"])

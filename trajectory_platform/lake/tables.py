@@ -201,6 +201,8 @@ JUDGED_TRACES = Table(
         "score": "text",  # JSON object with the reference's field names
         "format": "float?",
         "length": "float?",
+        "lenient_success": "bool?",  # under the lenient reading of the recommended ids; never below the strict one
+        "lenient_score": "text",  # JSON object like score
         "recommended_ids": "texts",  # strict reading
         "lenient_ids": "texts",  # lenient reading (lists, numbers)
         "hallucinated_ids": "texts",  # recommended, in no tool result of the trace
@@ -210,7 +212,7 @@ JUDGED_TRACES = Table(
         "injection_suspected": "bool",
         "injection_sources": "texts",
         "scorer_version": "text",
-        "title_regime": "text",
+        "title_regime": "text",  # regime/encoder/attribute rule with their versions
     },
     key=("trace_id",),
     doc="the outcome axis: rule score, format, length, recommended ids and their provenance",
@@ -232,7 +234,7 @@ VERDICTS = Table(
         "null_reason": "text?",  # why reasoning_quality is null
         "retryable": "bool",  # a null that the next materialisation tries again
         "rubric_version": "text",
-        "score_regime": "text",  # discrete | continuous | continuous_step0_only | rules
+        "score_regime": "text",  # discrete | continuous | continuous_step0_only | rules | llm
         "explanation": "text?",
         "cost_usd": "float",
         "cached": "bool",
@@ -241,6 +243,31 @@ VERDICTS = Table(
     key=("trace_id", "judge_kind", "judge_model"),
     doc="the reasoning axis: one row per trace and verdict source",
     values={"judge_kind": ("validator", "llm", "rules")},
+)
+
+JUDGE_CALLS = Table(
+    "judge_calls",
+    {
+        "day": "text",  # subnet day whose traces were judged
+        "sequence": "int",  # order of the calls of that day
+        "call_key": "text",  # digest of what was asked, rubric, model and parameters; "" for a row about a batch
+        "batch": "text",
+        "canary": "text?",  # name of the canary; null for a trace
+        "content_key": "text",  # digest of what the judge saw
+        "judge_model": "text",
+        "rubric_version": "text",
+        "status": "text",  # ok | why the reply gives no value | batch_passed | batch_failed (its canaries)
+        "quality": "float?",
+        "explanation": "text?",
+        "prompt_tokens": "int?",
+        "completion_tokens": "int?",
+        "cost_usd": "float",
+        "cost_known": "bool",  # False: the endpoint told no token counts, the worst case is booked
+        "attempt": "int",
+        "raw_reply": "text",  # its first 4,000 characters
+    },
+    key=("sequence",),
+    doc="every paid reply of an LLM judge, canaries included: the cache of verdicts and the account of their cost",
 )
 
 AXIS_A_CORPUS = Table(
@@ -256,9 +283,13 @@ AXIS_A_CORPUS = Table(
         "axis_label": "text",
         "axis_share": "float?",
         "axis_reason": "text",
+        "axis_source": "text",  # trace: by its own log | agent: by the agent version's evidenced traces
         "uses": "texts",
+        "situation": "text",  # row of the table of uses
+        "flags": "texts",  # violations and oddities that are no reason to reject
         "quality": "float",  # sampling weight
         "strategy_cluster": "text",
+        "strategy_signature": "text",  # the calls with normalised arguments, for copies across days
         "outcome_success": "bool?",
         "outcome_source": "text",
         "reasoning_quality": "float?",
@@ -272,7 +303,7 @@ AXIS_A_CORPUS = Table(
     key=("trace_id",),
     big_text=True,
     doc="accepted traces: readable, usable, not injected, axis A, with their uses",
-    values={"axis_label": ("A",)},
+    values={"axis_label": ("A",), "axis_source": ("trace", "agent")},
 )
 
 REJECTED_TRACES = Table(
@@ -309,6 +340,8 @@ LEAK_CLUSTERS = Table(
         "held_out": "bool",
         "reward_state": "text",
         "cluster_size": "int",
+        "diameter": "int?",  # longest shortest path between two members, in edges: 0 for a single problem
+        "benchmark_overlap": "texts?",  # registered benchmarks that have a problem of this cluster
     },
     key=("problem_key",),
     doc="every problem ever seen up to the day: its leak cluster and pool",
@@ -321,12 +354,19 @@ LEAK_EDGES = Table(
         "day": "text",
         "left_key": "text",
         "right_key": "text",
-        "kind": "text",  # product_id | query | problem_id | answer | successful_recommendation
+        "kind": "text",  # product_id | query | problem_id | answer | constraints | successful_recommendation
         "value": "float",
         "evidence": "text",
     },
     key=("left_key", "right_key", "kind", "evidence"),
     doc="why two problems are in one cluster: every edge with its kind and measured value",
+)
+
+LEAK_HINTS = Table(
+    "leak_hints",
+    dict(LEAK_EDGES.columns),
+    key=LEAK_EDGES.key,
+    doc="weak evidence that two problems are alike: for review, never merged",
 )
 
 LEAK_GUARDED_SPLITS = Table(
@@ -353,6 +393,26 @@ SPLIT_EXCLUSIONS = Table(
     {"trace_id": "text", "day": "text", "trace_day": "text", "reason": "text", "duplicate_of": "text?"},
     key=("trace_id", "trace_day"),  # a pair that was judged again is in two days
     doc="accepted traces that the window's view removes (cross-day copies), as of a day",
+)
+
+CONTAMINATION = Table(
+    "contamination",
+    {
+        "checkpoint_id": "text",
+        "day": "text",  # as of
+        "stage": "text",
+        "problem_key": "text",
+        "pool": "text",
+        "cluster_id": "text",
+        "status": "text",
+        "overlap": "float",  # largest share of the problem's word n-grams found in one training row
+        "traces": "texts",  # training traces concerned, at most 20
+        "detail": "text?",
+    },
+    key=("checkpoint_id", "problem_key"),
+    partition=("day", "stage"),
+    doc="what every checkpoint has seen of every problem it is evaluated on, as of a day",
+    values={"status": ("clean", "same_cluster", "near")},
 )
 
 CHECKPOINTS = Table(
@@ -521,15 +581,18 @@ TABLES: dict[str, Table] = {
         TRAJECTORIES,
         JUDGED_TRACES,
         VERDICTS,
+        JUDGE_CALLS,
         AXIS_A_CORPUS,
         REJECTED_TRACES,
         LEAK_CLUSTERS,
         LEAK_EDGES,
+        LEAK_HINTS,
         LEAK_GUARDED_SPLITS,
         SPLIT_EXCLUSIONS,
         CHECKPOINTS,
         CHECKPOINT_TRACES,
         CHECKPOINT_LINEAGE,
+        CONTAMINATION,
         ACTION_SCORES,
         ROLLOUTS,
         EVAL_SCORES,

@@ -29,6 +29,12 @@ class ReportData:
             ``clusters``, ``tool, tool_low, tool_high`` and ``arguments, arguments_low, arguments_high``
             (accuracies with their interval, None when not known), and optionally ``baseline_tool``,
             ``baseline_arguments``, ``parse_errors``, ``clipped``, ``thin`` (True: too few to conclude from).
+        tasks: success in the sandbox, per policy and category (the total under ``all``): ``policy, category, success,
+            success_low, success_high, pass_at`` (k -> value or None), ``lenient, truncated, hallucinated,
+            unviewed, clean, process, problems, attempts, clusters, thin``; shares in 0..1.
+        task_pairs: the last policy against the first on the same problems, per category: ``category, before, after,
+            difference, difference_low, difference_high, detectable, problems, clusters, thin``.
+        task_words: what the comparison allows to say, sentence by sentence; tasks_note: what was measured.
         scores_note: what was measured, how the interval was made and what the baseline is; one or two sentences.
         checkpoint: (label, value) facts of the checkpoint.
         lineage_of: the trace whose path is told; ``lineage``: its steps, raw to checkpoint, ``step, value`` and
@@ -48,6 +54,10 @@ class ReportData:
     clusters: Sequence[Mapping[str, Any]] = ()
     scores: Sequence[Mapping[str, Any]] = ()
     scores_note: str = ""
+    tasks: Sequence[Mapping[str, Any]] = ()
+    task_pairs: Sequence[Mapping[str, Any]] = ()
+    task_words: Sequence[str] = ()
+    tasks_note: str = ""
     checkpoint: Sequence[tuple[str, Any]] = ()
     lineage_of: str = ""
     lineage: Sequence[Mapping[str, Any]] = ()

@@ -237,6 +237,50 @@ def scores_figure(scores: Sequence[Mapping[str, Any]]) -> Figure:
     return {"data": traces, "layout": layout}
 
 
+def tasks_figure(tasks: Sequence[Mapping[str, Any]]) -> Figure:
+    """Success per category, one mark per policy with its interval."""
+    categories = list(dict.fromkeys(row["category"] for row in tasks))
+    policies = list(dict.fromkeys(row["policy"] for row in tasks))
+    colours = ("var(--unknown)", "var(--a)", "var(--mixed)", "var(--b)")
+    traces: list[Figure] = []
+    for number, policy in enumerate(policies):
+        rows = [row for row in tasks if row["policy"] == policy]
+        shift = 0.26 * (number - (len(policies) - 1) / 2)
+        colour = colours[number % len(colours)]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": figure_text(policy),
+                "x": [row["success"] for row in rows],
+                "y": [categories.index(row["category"]) + shift for row in rows],
+                "customdata": [figure_text(row["category"]) for row in rows],
+                "hovertemplate": "%{customdata}: %{x:.1%}",
+                "marker": {"color": colour, "size": 10},
+                "error_x": {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [_gap(row.get("success_high"), row["success"]) for row in rows],
+                    "arrayminus": [_gap(row["success"], row.get("success_low")) for row in rows],
+                    "color": colour,
+                    "thickness": 1.5,
+                },
+            }
+        )
+    layout = _layout(
+        54 * max(1, len(categories)) + 110,
+        xaxis={"tickformat": ".0%", "range": [-0.02, 1.02]},
+        yaxis={
+            "range": [len(categories) - 0.5, -0.5],
+            "tickvals": list(range(len(categories))),
+            "ticktext": [figure_text(category) for category in categories],
+            "zeroline": False,
+            "showgrid": False,
+        },
+    )
+    return {"data": traces, "layout": layout}
+
+
 def _gap(high: float | None, low: float | None) -> float:
     return max(0.0, high - low) if high is not None and low is not None else 0.0
 

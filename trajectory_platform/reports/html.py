@@ -278,6 +278,75 @@ def _scores(data: ReportData, drawn: _Figures) -> str:
     )
 
 
+def _tasks(data: ReportData, drawn: _Figures) -> str:
+    if not data.tasks:
+        return _nothing("no policy acted in the sandbox")
+    ks = sorted({k for row in data.tasks for k, value in row["pass_at"].items() if value is not None})
+    columns: list[Column] = [
+        ("policy", "policy", "word"),
+        ("category", "category", "word"),
+        ("success_shown", "success (interval)", "word"),
+        *((f"pass_{k}", f"pass@{k}", "share") for k in ks),
+        ("truncated", "cut by a limit", "share"),
+        ("problems", "problems", "number"),
+        ("clusters", "clusters", "number"),
+        ("remark", "remark", "text"),
+    ]
+    conduct: list[Column] = [
+        ("policy", "policy", "word"),
+        ("category", "category", "word"),
+        ("process", "process score", "share"),
+        ("clean", "clean protocol", "share"),
+        ("hallucinated", "with hallucinated ids", "share"),
+        ("unviewed", "with unviewed ids", "share"),
+        ("lenient", "lenient success", "share"),
+        ("attempts", "attempts", "number"),
+    ]
+    rows = [
+        {
+            **row,
+            **{f"pass_{k}": row["pass_at"].get(k) for k in ks},
+            "success_shown": _with_interval(row, "success"),
+            "remark": "too few to conclude from" if row.get("thin") else "",
+        }
+        for row in data.tasks
+    ]
+    return (
+        (f'<p class="muted">{html_text(data.tasks_note)}</p>' if data.tasks_note else "")
+        + drawn.add(figures.tasks_figure(data.tasks), "Success in the sandbox per category and policy, with intervals")
+        + _table(columns, rows)
+        + _pairs(data)
+        + _folded("How they went about it", _table(conduct, rows))
+    )
+
+
+def _pairs(data: ReportData) -> str:
+    if not data.task_pairs:
+        return ""
+    columns: list[Column] = [
+        ("category", "category", "word"),
+        ("before", "before", "share"),
+        ("after", "after", "share"),
+        ("shown", "difference, points (interval)", "word"),
+        ("seen", "sees differences above, points", "word"),
+        ("problems", "problems", "number"),
+        ("clusters", "clusters", "number"),
+    ]
+    rows = [{**row, "shown": _points(row), "seen": _plain_points(row.get("detectable"))} for row in data.task_pairs]
+    words = "".join(f"<p>{html_text(sentence)}</p>" for sentence in data.task_words)
+    return f"<h3>Before and after training, on the same problems</h3>{_table(columns, rows)}{words}"
+
+
+def _points(row: Row) -> str:
+    low, high = row.get("difference_low"), row.get("difference_high")
+    shown = f"{100 * row['difference']:+.1f}"
+    return shown if low is None or high is None else f"{shown} ({100 * low:+.1f} to {100 * high:+.1f})"
+
+
+def _plain_points(value: float | None) -> str | None:
+    return None if value is None else f"{100 * value:.1f}"
+
+
 def _with_interval(row: Row, key: str) -> str | None:
     value, low, high = row.get(key), row.get(f"{key}_low"), row.get(f"{key}_high")
     if value is None:
@@ -316,6 +385,7 @@ _SECTIONS = (
     ("reasons", "Why traces were rejected", _reasons),
     ("leaks", "Leak clusters and pools", _leaks),
     ("scores", "What the checkpoint does next", _scores),
+    ("tasks", "What it achieves in the sandbox", _tasks),
     ("checkpoint", "The checkpoint", _checkpoint),
     ("lineage", "The path of one trace", _lineage),
 )

@@ -13,19 +13,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from trajectory_platform import jsontext
 from trajectory_platform.identity import digest_json, safe_id
+from trajectory_platform.sandbox.difficulty import difficulty_of
+from trajectory_platform.sandbox.problem_shapes import (
+    ANSWER_FIELD,
+    answer_text,
+    category_of,
+    fields_of,
+    product_id_text,
+    reward_list,
+)
+from trajectory_platform.sandbox.problem_shapes import id_text as id_text
+from trajectory_platform.sandbox.problem_shapes import title_embeddings_of as title_embeddings_of
 from trajectory_platform.sandbox.queries import normalise_query as normalise_query
+from trajectory_platform.sandbox.vouchers import parse_voucher_text
 
 if TYPE_CHECKING:
     from datetime import date
 
     import pyarrow as pa
 
-VERSION = "problems-1"  # raise it when the same suite would give other rows
-ANSWER_FIELD = "Knowledge_Attribute"
+VERSION = "problems-2"  # raise it when the same suite would give other rows
 
 
 @dataclass(frozen=True)
@@ -36,15 +47,18 @@ class Problem:
         problem_id: safe id (``identity.safe_id``), or ``key-...`` where the source gives none.
         suite_id: text, or None.
         category: lower case; ``""`` when unknown.
+        difficulty: as stated, else ``difficulty.difficulty_of``; None for hidden and web problems that state none.
         query: None for a problem known only from traces.
         reward: always a list of reward objects; None when hidden or unusable.
         reward_raw: the reward as published. An object is right for product and web problems; a shop or
             voucher problem whose reward is an object makes the reference scorer raise (domain 2.5).
         reward_state: ``public``, ``hidden`` (none published) or ``invalid`` (published, but no reward can be read).
-        voucher: the voucher object, or None.
+        voucher: the published voucher object, else, for a hidden problem, the one that its query describes (without
+            ``price_after_voucher``), else None.
         problem_key: what identifies the task itself, see ``problem_key``.
         reward_product_ids: in reward order, as text, each once.
-        answer: the knowledge answer of a web problem as text, or None.
+        knowledge_answer: the answer of a web problem as text, as published (blanks around it included), or None.
+        voucher_derived: the voucher was read from the query; no object was published.
     """
 
     problem_id: str
@@ -59,7 +73,27 @@ class Problem:
     voucher: dict[str, Any] | None
     problem_key: str
     reward_product_ids: tuple[str, ...]
-    answer: str | None = None
+    knowledge_answer: str | None = None
+    voucher_derived: bool = False
+
+    @property
+    def answer(self) -> str | None:
+        """The knowledge answer; the name of the first release."""
+        return self.knowledge_answer
+
+
+class WebRule(NamedTuple):
+    """What the score of a web problem compares (domain 2.3): the recommended product is the rewarded one, or its title
+    or description contains the keyword (case is ignored) and its title is similar to ``title``; besides, whether the
+    agent's responses contain the keyword.
+
+    Attributes:
+        title: the rewarded product's title; None where the reward has none.
+    """
+
+    product_id: str
+    keyword: str
+    title: str | None
 
 
 def problem_key(query: str | None, reward_ids: Iterable[str], category: str) -> str:
@@ -78,34 +112,6 @@ def hidden_problem_key(suite_id: str | None, problem_id: str) -> str:
     return digest_json(["hidden", suite_id, problem_id])
 
 
-def reward_list(reward: Any) -> list[dict[str, Any]] | None:
-    """A reward object or list as a list of objects that each name a product; None when it cannot be read."""
-    entries = [reward] if isinstance(reward, Mapping) else reward
-    if not isinstance(entries, list) or not entries:
-        return None
-    if all(isinstance(entry, Mapping) and product_id_text(entry.get("product_id")) for entry in entries):
-        return [dict(entry) for entry in entries]
-    return None
-
-
-def product_id_text(value: Any) -> str | None:
-    """A product id as text; whole numbers are accepted, ``bool`` and blanks are not."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return str(value)
-    return value.strip() or None if isinstance(value, str) else None
-
-
-def answer_text(value: Any) -> str | None:
-    """A knowledge answer as text: 11 of the 150 published ones are integers (domain 4.2)."""
-    if isinstance(value, bool) or value is None:
-        return None
-    if isinstance(value, int | float | str):
-        return str(value).strip() or None
-    return None
-
-
 def parse_problem(item: Mapping[str, Any], *, suite_id: str | None, problem_id: str | None = None) -> Problem:
     """Any published shape to a ``Problem``.
 
@@ -116,39 +122,58 @@ def parse_problem(item: Mapping[str, Any], *, suite_id: str | None, problem_id: 
 
     Nothing is guessed: a field of the wrong type is None, a reward that cannot be read is ``invalid``.
     """
-    nested = item.get("metadata")
-    fields: Mapping[str, Any] = nested if isinstance(nested, Mapping) else item
+    fields = fields_of(item)
     raw_reward = fields.get("reward")
     reward = reward_list(raw_reward)
     state = "public" if reward else "hidden" if raw_reward is None else "invalid"
     ids: dict[str, None] = {}
     for entry in reward or ():
         ids.setdefault(product_id_text(entry["product_id"]) or "", None)
-    query = fields.get("query") if isinstance(fields.get("query"), str) else None
-    voucher = fields.get("voucher") if isinstance(fields.get("voucher"), Mapping) else None
-    answer = answer_text(fields.get(ANSWER_FIELD))
-    category = _category(fields, raw_reward, voucher, answer)
+    query = _text(fields.get("query"))
+    published = fields.get("voucher") if isinstance(fields.get("voucher"), Mapping) else None
+    voucher, derived = _voucher(published, state, query)
+    category = category_of(fields, voucher)
     suite = id_text(item.get("suite_id", fields.get("suite_id"))) or suite_id
     named = item.get("problem_id", fields.get("problem_id", problem_id))
     key = problem_key(query, ids, category)
     safe = f"key-{key[:40]}" if named in (None, "") else safe_id(named)
     if not ids and not normalise_query(query or ""):
         key = hidden_problem_key(suite, safe)
+    stated = _text(fields.get("difficulty"))
     return Problem(
         problem_id=safe,
         suite_id=suite,
         category=category,
-        difficulty=_text(fields.get("difficulty")),
+        difficulty=stated if stated and stated.strip() else difficulty_of(category, reward, voucher),
         title=_text(fields.get("title")),
         query=query,
         reward=reward,
         reward_raw=raw_reward,
         reward_state=state,
-        voucher=dict(voucher) if voucher is not None else None,
+        voucher=voucher,
         problem_key=key,
         reward_product_ids=tuple(ids),
-        answer=answer,
+        knowledge_answer=answer_text(fields.get(ANSWER_FIELD)),
+        voucher_derived=derived,
     )
+
+
+def web_rule(problem: Problem) -> WebRule | None:
+    """What a scorer needs of a web problem; None for other categories and where reward or answer is missing."""
+    if problem.category != "web" or problem.knowledge_answer is None or not problem.reward:
+        return None
+    titles = problem.reward[0].get("title")
+    title = titles[0] if isinstance(titles, list) and titles else titles
+    return WebRule(problem.reward_product_ids[0], problem.knowledge_answer, title if isinstance(title, str) else None)
+
+
+def _voucher(published: Any, state: str, query: str | None) -> tuple[dict[str, Any] | None, bool]:
+    """The voucher and whether it was read from the query, which only a hidden problem allows: where the reward is
+    public, a missing object makes the reference scorer raise (domain 2.5), and nothing is put in its place."""
+    if published is not None:
+        return dict(published), False
+    told = parse_voucher_text(query) if state == "hidden" and query else None
+    return told, told is not None
 
 
 def hidden_problem(problem_id: object, *, suite_id: str | None, category: object = None) -> Problem:
@@ -168,27 +193,6 @@ def hidden_problem(problem_id: object, *, suite_id: str | None, category: object
         problem_key=hidden_problem_key(suite_id, safe),
         reward_product_ids=(),
     )
-
-
-def _category(fields: Mapping[str, Any], reward: Any, voucher: Any, answer: str | None) -> str:
-    """The stated category in lower case; ShoppingBench rows state none, there the shape says it."""
-    stated = fields.get("category")
-    if isinstance(stated, str) and stated.strip():
-        return stated.strip().lower()
-    if answer is not None:
-        return "web"
-    if voucher is not None:
-        return "voucher"
-    if isinstance(reward, list):
-        return "shop"
-    return "product" if isinstance(reward, Mapping) else ""
-
-
-def id_text(value: Any) -> str | None:
-    """An id that sources give as a number or as text (``suite_id``), as text."""
-    if isinstance(value, bool) or value is None:
-        return None
-    return str(value).strip() or None if isinstance(value, int | str) else None
 
 
 def _text(value: Any) -> str | None:
@@ -249,7 +253,7 @@ def _add_unmerged(found: dict[tuple[str | None, str], tuple[Problem, str]], prob
 
 
 def _content(problem: Problem) -> tuple[Any, ...]:
-    return (problem.problem_key, problem.query, problem.reward_raw, problem.voucher, problem.answer)
+    return (problem.problem_key, problem.query, problem.reward_raw, problem.voucher, problem.knowledge_answer)
 
 
 def _add_named(found: dict[tuple[str | None, str], tuple[Problem, str]], raw: DayRecords) -> None:
@@ -271,7 +275,8 @@ def _add_named(found: dict[tuple[str | None, str], tuple[Problem, str]], raw: Da
 def to_table(problems: Iterable[Problem], day: str, sources: Sequence[str] | None = None) -> pa.Table:
     """Problems as a table in the ``problem_suites`` schema, sorted by (problem_id, suite_id).
 
-    The knowledge answer of a web problem is kept as ``Knowledge_Attribute`` inside the stored reward.
+    The knowledge answer of a web problem is kept as ``Knowledge_Attribute`` inside the stored reward. A voucher read
+    from the query is not stored: it is read again.
     """
     import pyarrow as pa
 
@@ -286,8 +291,9 @@ def to_table(problems: Iterable[Problem], day: str, sources: Sequence[str] | Non
 
 def _row(problem: Problem, day: str, source: str) -> dict[str, Any]:
     reward = problem.reward_raw if problem.reward is not None else None
-    if problem.answer is not None and isinstance(reward, Mapping):
-        reward = {**reward, ANSWER_FIELD: problem.answer}
+    if problem.knowledge_answer is not None and isinstance(reward, Mapping):
+        reward = {**reward, ANSWER_FIELD: problem.knowledge_answer}
+    voucher = None if problem.voucher_derived else problem.voucher
     return {
         "problem_id": problem.problem_id,
         "day": day,
@@ -300,7 +306,7 @@ def _row(problem: Problem, day: str, source: str) -> dict[str, Any]:
         "reward": None if reward is None else jsontext.dumps(reward),
         "reward_state": problem.reward_state,
         "reward_product_ids": list(problem.reward_product_ids),
-        "voucher": None if problem.voucher is None else jsontext.dumps(problem.voucher),
+        "voucher": None if voucher is None else jsontext.dumps(voucher),
         "source": source,
     }
 
@@ -313,6 +319,8 @@ def from_row(row: Mapping[str, Any]) -> Problem:
     """A ``problem_suites`` row back as a ``Problem`` (the stored key is kept)."""
     raw = None if row["reward"] is None else _json_value(row["reward"])
     answer = raw.pop(ANSWER_FIELD, None) if isinstance(raw, dict) else None
+    published = None if row["voucher"] is None else _json_value(row["voucher"])
+    voucher, derived = _voucher(published, row["reward_state"], row["query"])
     return Problem(
         problem_id=row["problem_id"],
         suite_id=row["suite_id"],
@@ -323,10 +331,11 @@ def from_row(row: Mapping[str, Any]) -> Problem:
         reward=None if raw is None else reward_list(raw),
         reward_raw=raw,
         reward_state=row["reward_state"],
-        voucher=None if row["voucher"] is None else _json_value(row["voucher"]),
+        voucher=voucher,
         problem_key=row["problem_key"],
         reward_product_ids=tuple(row["reward_product_ids"]),
-        answer=answer,
+        knowledge_answer=answer,
+        voucher_derived=derived,
     )
 
 

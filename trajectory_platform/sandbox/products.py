@@ -6,27 +6,26 @@ never repaired by guessing.
 
 from __future__ import annotations
 
-import gzip
-import io
-import zlib
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 import orjson
 
-from trajectory_platform.errors import Abort, FailPartition, RejectRow
-from trajectory_platform.jsontext import canonical, parse
+from trajectory_platform.errors import RejectRow
+from trajectory_platform.jsontext import canonical, dumps, parse
+from trajectory_platform.sandbox.product_files import MAX_LINE_BYTES, Source, inflated, lines_of
 
 SERVICES = ("official", "freeShipping", "COD", "flashsale")
 VIEW_FIELDS = ("product_id", "short_description", "description", "sku_options", "attributes")
 ROW_FIELDS = ("product_id", "shop_id", "title", "price", "service", "sold_count")
-MAX_LINE_BYTES = 1 << 20  # the largest real document has 5.2 KB (domain 3)
-_BLANK = b"\x00\r\n\t "
-_BOM = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"
-_ZSTD = b"\x28\xb5\x2f\xfd"
+MAX_DEPTH = 100  # nesting; as everywhere else (jsontext.parse)
+BLANK = b"\x00\r\n\t "
+_DETAIL_CHARS = 80  # ids are hostile text of any length
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,8 @@ class SkippedLine:
     Attributes:
         line: 0-based line (or item) number.
         reason: a reason of ``jsontext.parse`` | not_object | product_id_missing | title_missing | line_too_long |
-            duplicate_product_id (of different documents the first by content is kept, so that the order of the
-            lines decides nothing).
+            too_deep | duplicate_product_id (of different documents the first by content is kept, so that the order of
+            the lines decides nothing).
         detail: free text for people.
     """
 
@@ -46,22 +45,55 @@ class SkippedLine:
     detail: str
 
 
+class ProductCatalogue(Protocol):
+    """What tools, search and scorer need of a catalogue, in memory (``Catalogue``) or on disk (``CatalogueStore``)."""
+
+    @property
+    def digest(self) -> str:
+        """Names the content; equal documents may have several names (packing and order, ``product_files``)."""
+
+    def get(self, product_id: str, /) -> dict[str, Any] | None:
+        """The document, or None; the id is compared exactly, nothing is stripped."""
+
+    def __contains__(self, product_id: object, /) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[dict[str, Any]]: ...
+
+    def skipped_by_reason(self) -> dict[str, int]:
+        """How many lines were skipped, per reason, sorted by reason."""
+
+
 class Catalogue:
-    """Product documents by id, in the order of the file.
+    """Product documents by id, in memory, in the order of the file.
 
     Attributes:
         skipped: what was not usable, one entry a line.
     """
 
-    def __init__(self, documents: Mapping[str, dict[str, Any]], skipped: Iterable[SkippedLine] = ()) -> None:
+    def __init__(
+        self, documents: Mapping[str, dict[str, Any]], skipped: Iterable[SkippedLine] = (), digest: str | None = None
+    ) -> None:
         self._documents = dict(documents)
+        self._named = digest
         self.skipped = tuple(skipped)
 
-    def get(self, product_id: str) -> dict[str, Any] | None:
+    @cached_property
+    def digest(self) -> str:
+        """Content digest of the file; of documents that came from no file, the one of their canonical lines."""
+        if self._named is not None:
+            return self._named
+        hasher = hashlib.sha256()
+        for product_id in sorted(self._documents):
+            hasher.update(canonical(self._documents[product_id]).encode() + b"\n")
+        return hasher.hexdigest()
+
+    def get(self, product_id: str, /) -> dict[str, Any] | None:
         """The document, or None; the id is compared exactly, nothing is stripped."""
         return self._documents.get(product_id)
 
-    def __contains__(self, product_id: object) -> bool:
+    def __contains__(self, product_id: object, /) -> bool:
         return product_id in self._documents
 
     def __len__(self) -> int:
@@ -72,36 +104,49 @@ class Catalogue:
 
     def skipped_by_reason(self) -> dict[str, int]:
         """How many lines were skipped, per reason, sorted by reason."""
-        counts: dict[str, int] = {}
-        for entry in self.skipped:
-            counts[entry.reason] = counts.get(entry.reason, 0) + 1
-        return dict(sorted(counts.items()))
+        return count_reasons(entry.reason for entry in self.skipped)
 
 
-def load_products(source: str | Path | bytes | Iterable[Mapping[str, Any] | bytes]) -> Catalogue:
-    """A catalogue from a file, its bytes, or an iterable of documents or JSON lines.
+def count_reasons(reasons: Iterable[str]) -> dict[str, int]:
+    """How often each reason occurs, sorted by reason."""
+    counts: dict[str, int] = {}
+    for reason in reasons:
+        counts[reason] = counts.get(reason, 0) + 1
+    return dict(sorted(counts.items()))
 
-    Files may be plain, gzip or zstd JSON lines; the form is read from the first bytes, not from the name.
+
+def load_products(source: Source | Iterable[Mapping[str, Any] | bytes]) -> Catalogue:
+    """A catalogue in memory from a file, its bytes, or an iterable of documents or JSON lines.
+
+    Files may be plain, gzip or zstd JSON lines; the form is read from the first bytes, not from the name. Large files
+    are for ``catalogue_index.build_index``, which holds no document in memory.
 
     Raises:
         Abort: the file does not exist.
         FailPartition: its compression is damaged: nobody knows what is missing.
     """
-    if isinstance(source, str | Path):
-        try:
-            source = Path(source).read_bytes()
-        except OSError as error:
-            raise Abort(f"cannot read the product catalogue: {error}") from error
-    items: Iterable[Mapping[str, Any] | bytes]
-    items = _lines(source) if isinstance(source, bytes) else source
+    if not isinstance(source, str | Path | bytes) and not callable(source):
+        return _collected(source, None)
+    hasher = hashlib.sha256()
+
+    def hashed() -> Iterator[bytes]:
+        for piece in inflated(source):
+            hasher.update(piece)
+            yield piece
+
+    return _collected(lines_of(hashed()), hasher)
+
+
+def _collected(items: Iterable[Mapping[str, Any] | bytes], hasher: hashlib._Hash | None) -> Catalogue:
+    """The usable documents; ``hasher`` has seen the whole file once the items are used up."""
     documents: dict[str, dict[str, Any]] = {}
     skipped: list[SkippedLine] = []
     line_of: dict[str, int] = {}
     for number, item in enumerate(items):
-        if isinstance(item, bytes) and not item.strip(_BLANK):
+        if isinstance(item, bytes) and not item.strip(BLANK):
             continue
         try:
-            document = _document(item)
+            document = read_document(item)
         except RejectRow as error:
             skipped.append(SkippedLine(number, error.reason, error.detail))
             continue
@@ -112,8 +157,62 @@ def load_products(source: str | Path | bytes | Iterable[Mapping[str, Any] | byte
             # the line that is reported below is the one that gave way
             number, line_of[product_id] = line_of.get(product_id, number), number
         if held is not None:
-            skipped.append(SkippedLine(number, "duplicate_product_id", product_id))
-    return Catalogue(documents, sorted(skipped, key=lambda entry: entry.line))
+            skipped.append(SkippedLine(number, "duplicate_product_id", product_id[:_DETAIL_CHARS]))
+    digest = hasher.hexdigest() if hasher else None
+    return Catalogue(documents, sorted(skipped, key=lambda entry: entry.line), digest)
+
+
+def read_document(item: Mapping[str, Any] | bytes) -> dict[str, Any]:
+    """One usable document with text ids.
+
+    Raises:
+        RejectRow: a reason of ``SkippedLine``.
+    """
+    value: Any = item
+    if isinstance(item, bytes):
+        if len(item) > MAX_LINE_BYTES:
+            raise RejectRow("line_too_long", f"more than {MAX_LINE_BYTES} bytes")
+        try:
+            value = orjson.loads(item)
+        except orjson.JSONDecodeError:
+            # NaN, lone surrogates, NUL bytes at the end, numbers beyond a double
+            value = json.loads(dumps(parse(item.strip(BLANK)).value), parse_int=_integer)
+        if item.count(b"[") + item.count(b"{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+            raise RejectRow("too_deep", f"nested more than {MAX_DEPTH} levels")
+    if not isinstance(value, Mapping):
+        raise RejectRow("not_object", type(value).__name__)
+    document = dict(value)
+    for name in ("product_id", "shop_id"):
+        raw = document.get(name)
+        if isinstance(raw, int) and not isinstance(raw, bool):
+            document[name] = str(raw)
+    product_id = document.get("product_id")
+    if not isinstance(product_id, str) or not product_id:
+        raise RejectRow("product_id_missing", repr(product_id)[:_DETAIL_CHARS])
+    if not isinstance(document.get("title"), str):
+        raise RejectRow("title_missing", product_id[:_DETAIL_CHARS])
+    return document
+
+
+def _integer(digits: str) -> int | float | None:
+    """An integer as orjson reads it on every other line: a float beyond 64 bits, null beyond a double."""
+    value = int(digits)
+    if -(1 << 63) <= value < 1 << 64:
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def _depth(value: Any) -> int:
+    """Levels of lists and objects, counted without recursion."""
+    depth = 0
+    level = [value]
+    while level := [item for item in level if isinstance(item, dict | list)]:
+        depth += 1
+        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
+    return depth
 
 
 def options_of(document: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -145,63 +244,32 @@ def price_of(document: Mapping[str, Any]) -> float | None:
     price = document.get("price")
     if isinstance(price, bool) or not isinstance(price, int | float):
         return None
-    value = float(price)
+    try:
+        value = float(price)
+    except OverflowError:  # an integer of hundreds of digits
+        return None
     return value if value == value and abs(value) != float("inf") else None
+
+
+def search_text(document: Mapping[str, Any]) -> str:
+    """What the search looks at: title, SKU values and attribute values (domain 3), never keys or descriptions."""
+    parts: list[str] = [document["title"]]
+    options, attributes = document.get("sku_options"), document.get("attributes")
+    if isinstance(options, Mapping):
+        for option in options.values():
+            if isinstance(option, Mapping):
+                parts += map(str, option.values())
+    if isinstance(attributes, Mapping):
+        for values in attributes.values():
+            if isinstance(values, list):
+                parts += map(str, values)
+            elif values is not None:
+                parts.append(str(values))
+    text = " ".join(parts)
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def services_of(document: Mapping[str, Any]) -> list[str]:
     """The service list; empty for any other shape."""
     services = document.get("service")
     return [str(service) for service in services] if isinstance(services, list) else []
-
-
-def _lines(data: bytes) -> Iterator[bytes]:
-    """Lines of plain, gzip or zstd bytes, one at a time: the inflated text is never held as a whole."""
-    try:
-        if data.startswith(_GZIP):
-            yield from _capped(gzip.GzipFile(fileobj=io.BytesIO(data)))
-        elif data.startswith(_ZSTD):
-            import pyarrow as pa
-
-            with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-                yield from _capped(io.BufferedReader(stream))
-        else:
-            yield from _capped(io.BytesIO(data))
-    except (OSError, EOFError, zlib.error) as error:
-        raise FailPartition(f"the product catalogue is damaged: {error}; fetch it again") from error
-
-
-def _capped(stream: BinaryIO | io.BufferedIOBase) -> Iterator[bytes]:
-    """Lines of a stream; of one that is too long (a decompression bomb has no line ends) only the beginning."""
-    first = True
-    while line := stream.readline(MAX_LINE_BYTES + 1):
-        rest = line
-        while len(rest) > MAX_LINE_BYTES and not rest.endswith(b"\n"):
-            rest = stream.readline(MAX_LINE_BYTES + 1)
-        yield line.removeprefix(_BOM) if first else line
-        first = False
-
-
-def _document(item: Mapping[str, Any] | bytes) -> dict[str, Any]:
-    """One usable document with text ids, or RejectRow."""
-    value: Any = item
-    if isinstance(item, bytes):
-        if len(item) > MAX_LINE_BYTES:
-            raise RejectRow("line_too_long", f"more than {MAX_LINE_BYTES} bytes")
-        try:
-            value = orjson.loads(item)
-        except orjson.JSONDecodeError:
-            value = parse(item.strip(_BLANK)).value  # NaN, lone surrogates, NUL bytes at the end
-    if not isinstance(value, Mapping):
-        raise RejectRow("not_object", type(value).__name__)
-    document = dict(value)
-    for name in ("product_id", "shop_id"):
-        raw = document.get(name)
-        if isinstance(raw, int) and not isinstance(raw, bool):
-            document[name] = str(raw)
-    product_id = document.get("product_id")
-    if not isinstance(product_id, str) or not product_id:
-        raise RejectRow("product_id_missing", repr(product_id)[:80])
-    if not isinstance(document.get("title"), str):
-        raise RejectRow("title_missing", product_id)
-    return document

@@ -1,34 +1,46 @@
 """Product search with the semantics of the benchmark's search server (domain 3).
 
-BM25 over title, SKU values and attribute values. The hits are walked in rank order, filters are applied on the
-way, and the walk stops at 50 survivors; only those 50 are sorted and paged. So "cheapest" means cheapest among
+BM25 over title, SKU values and attribute values. The 10,000 best hits are walked in rank order, filters are applied
+on the way, and the walk stops at 50 survivors; only those 50 are sorted and paged. So "cheapest" means cheapest among
 the 50 best-ranked, and a filter that the server cannot read is silently no filter at all.
+
+Filters look at columns (``store.Columns``), all hits at once; a document is parsed only where a row shows it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajectory_platform.sandbox.products import (
     ROW_FIELDS,
     SERVICES,
     VIEW_FIELDS,
-    Catalogue,
-    attributes_of,
-    options_of,
+    ProductCatalogue,
     price_of,
+    search_text,
     services_of,
 )
+from trajectory_platform.sandbox.ranking import Ranking, write_ranking
+from trajectory_platform.sandbox.store import CatalogueStore, Columns, columns_of, service_bits, shop_key
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Passes = Callable[[NDArray[np.uint32]], NDArray[np.bool_]]
 
 MAX_HITS = 10_000
 MAX_SURVIVORS = 50
 PAGE_ROWS = 10
 LAST_PAGE = 5
-_FIRST_LOOK = 256  # hits read before the full list is asked for: most searches end here
 _NOT_A_WORD = re.compile(r"[\W_]+")
-_CACHED_SEARCHES = 20_000
+REMEMBERED_SEARCHES = 20_000  # at most 50 numbers each
+_REMEMBERED_RANKINGS = 64  # 40 KB each: one question of many shops asks for the same words again and again
+_SAMPLE = 4096  # products by which the share that passes a filter is guessed
+_IN_MEMORY_HEAP = 256 << 20
 
 
 class ServerError(ValueError):
@@ -78,15 +90,6 @@ def words_of(text: str) -> str:
     return _NOT_A_WORD.sub(" ", text).strip().lower()
 
 
-class _Listing(NamedTuple):
-    """What the filters and the result rows need of one product."""
-
-    shop_id: Any
-    price: float | None
-    services: frozenset[str]
-    row: dict[str, Any]
-
-
 class _Request(NamedTuple):
     """The part of a request that decides the survivors; page and sort come afterwards."""
 
@@ -96,17 +99,41 @@ class _Request(NamedTuple):
     service: str | None
 
 
-class SearchIndex:
-    """The search server over one catalogue, in memory. Results depend only on the catalogue and the request."""
+class _Listing(NamedTuple):
+    """One row of an answer and the price it is sorted by."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    row: dict[str, Any]
+    price: float | None
+
+
+class SearchIndex:
+    """The search server over one catalogue. Results depend only on the documents and the request.
+
+    Args:
+        catalogue: a catalogue in memory, which is indexed now, or a ``CatalogueStore``.
+        ranking: the ranking that was built for the store; none for a catalogue in memory.
+        remembered: how many searches are remembered; 0 for none.
+    """
+
+    def __init__(
+        self, catalogue: ProductCatalogue, ranking: Ranking | None = None, *, remembered: int = REMEMBERED_SEARCHES
+    ) -> None:
         self.catalogue = catalogue
-        self._ids: dict[tuple[int, int], str] = {}
-        self._listings: dict[str, _Listing] = {}
-        self._survivors_of: dict[_Request, list[str]] = {}
-        self._index = _build(catalogue)
-        self._index.reload()
-        self._searcher = self._index.searcher()
+        self._document: Callable[[int], dict[str, Any]]
+        if isinstance(catalogue, CatalogueStore) and ranking is not None:
+            self._columns = catalogue.columns()
+            self._document = catalogue.document
+            self._ranking = ranking
+        else:
+            documents = sorted(catalogue, key=lambda document: str(document["product_id"]))
+            self._columns = columns_of(documents)
+            self._document = documents.__getitem__
+            self._ranking = write_ranking(map(search_text, documents), heap_bytes=_IN_MEMORY_HEAP)
+        self._remembered = remembered
+        self._survivors_of: dict[_Request, list[int]] = {}
+        self._best_of: dict[str, NDArray[np.uint32]] = {}
+        self._sample = _sample(len(self._columns.price))
+        self._sampled = self._columns.at(self._sample)
 
     def find(self, params: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Rows of ``GET /search/find_product``: at most 10 of {product_id, shop_id, title, price, service, sold_count}.
@@ -129,12 +156,13 @@ class SearchIndex:
         )
         survivors = self._survivors_of.get(request)
         if survivors is None:
-            if len(self._survivors_of) >= _CACHED_SEARCHES:
-                self._survivors_of.clear()
-            survivors = self._survivors_of[request] = self._survivors(request)
-        listings = _sorted([self._listing(product_id) for product_id in survivors], _text(params.get("sort")))
-        page_rows = listings[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
-        return [{**listing.row, "service": list(listing.row["service"])} for listing in page_rows]
+            survivors = _remember(self._survivors_of, request, self._survivors(request), self._remembered)
+        sort = _text(params.get("sort"))
+        shown = slice((page - 1) * PAGE_ROWS, page * PAGE_ROWS)
+        if sort not in _ORDERS:  # only the rows that are shown are parsed
+            return [self._listing(ordinal).row for ordinal in survivors[shown]]
+        listings = sorted((self._listing(ordinal) for ordinal in survivors), key=_ORDERS[sort])
+        return [listing.row for listing in listings[shown]]
 
     def view(self, params: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Rows of ``GET /search/view_product_information``: {product_id, short_description, description,
@@ -150,96 +178,97 @@ class SearchIndex:
         documents = (self.catalogue.get(product_id) for product_id in ids.split(","))
         return [{name: document.get(name) for name in VIEW_FIELDS} for document in documents if document is not None]
 
-    def _survivors(self, request: _Request) -> list[str]:
-        """The best-ranked ids that pass the filters, at most 50, in rank order."""
-        passes = _filter(request.shop_id, parse_price(request.price), parse_services(request.service))
-        query = self._index.parse_query(request.words, ["text"])
-        found: list[str] = []
-        for limit in (_FIRST_LOOK, MAX_HITS):
-            hits = self._searcher.search(query, limit, count=False).hits
-            complete = len(hits) < limit or limit == MAX_HITS
-            if not complete:  # the last score may go on behind the cut, where ties are not yet in id order
-                last = hits[-1][0]
-                hits = [hit for hit in hits if hit[0] != last]
-            ranked = sorted((-score, self._product_id(address)) for score, address in hits)
-            found = [product_id for _, product_id in ranked if passes(self._listing(product_id))][:MAX_SURVIVORS]
-            if complete or len(found) == MAX_SURVIVORS:
+    def _survivors(self, request: _Request) -> list[int]:
+        """The best-ranked products that pass the filters, at most 50, in rank order."""
+        price, wanted = parse_price(request.price), service_bits(parse_services(request.service))
+        if request.shop_id is None and price == (None, None) and not wanted:
+            return _as_list(self._best(request.words, MAX_SURVIVORS))
+        share = float(_passing(self._sampled, request.shop_id, price, wanted).mean()) if len(self._sample) else 0.0
+        # twice what the share asks for; the guess costs time where it is wrong, never a survivor
+        guess = int(2 * MAX_SURVIVORS / share) + MAX_SURVIVORS if share else MAX_HITS
+        found: list[int] = []
+        for limit in (guess, MAX_HITS) if guess < MAX_HITS // 2 else (MAX_HITS,):
+            best = self._best(request.words, limit)
+            passing = _as_list(best[_passing(self._columns.at(best), request.shop_id, price, wanted)])
+            found = list(
+                islice((ordinal for ordinal in passing if self._is_of(request.shop_id, ordinal)), MAX_SURVIVORS)
+            )
+            if len(found) == MAX_SURVIVORS or len(best) < limit:
                 break
         return found
 
-    def _listing(self, product_id: str) -> _Listing:
-        found = self._listings.get(product_id)
-        if found is None:
-            document = self.catalogue.get(product_id) or {}
-            services = services_of(document)
-            row = {name: document.get(name) for name in ROW_FIELDS} | {"service": services}
-            found = _Listing(document.get("shop_id"), price_of(document), frozenset(services), row)
-            self._listings[product_id] = found
-        return found
+    def _best(self, words: str, limit: int) -> NDArray[np.uint32]:
+        """The best-ranked ordinals; only full lists are remembered, and each shorter one is the beginning of it."""
+        known = self._best_of.get(words)
+        if known is None:
+            known = self._ranking.best(words, limit)
+            if limit == MAX_HITS:
+                _remember(self._best_of, words, known, min(self._remembered, _REMEMBERED_RANKINGS))
+        return known[:limit]
 
-    def _product_id(self, address: Any) -> str:
-        place = (address.segment_ord, address.doc)
-        found = self._ids.get(place)
-        if found is None:
-            found = self._ids[place] = self._searcher.doc(address)["product_id"][0]
-        return found
+    def _is_of(self, shop_id: str | None, ordinal: int) -> bool:
+        """Whether the product is of the shop: equal keys are not yet equal ids."""
+        return shop_id is None or self._document(ordinal).get("shop_id") == shop_id
 
-
-def _build(catalogue: Catalogue) -> Any:
-    """A tantivy index of {product_id stored, text}: one thread, documents in id order: equal input, equal ranking."""
-    import tantivy
-
-    builder = tantivy.SchemaBuilder()
-    builder.add_text_field("product_id", stored=True, tokenizer_name="raw", index_option="basic")
-    builder.add_text_field("text", stored=False, tokenizer_name="en_stem", index_option="freq")
-    index = tantivy.Index(builder.build())
-    writer = index.writer(heap_size=256 << 20, num_threads=1)
-    for document in sorted(catalogue, key=lambda item: str(item["product_id"])):
-        parts = [document["title"]]
-        parts += [value for option in options_of(document) for value in option.values()]
-        parts += [value for values in attributes_of(document).values() for value in values]
-        text = " ".join(parts).encode("utf-8", "replace").decode("utf-8")
-        writer.add_document(tantivy.Document(product_id=[document["product_id"]], text=[text]))
-    writer.commit()
-    writer.wait_merging_threads()
-    return index
+    def _listing(self, ordinal: int) -> _Listing:
+        document = self._document(ordinal)
+        row = {name: document.get(name) for name in ROW_FIELDS} | {"service": services_of(document)}
+        return _Listing(row, price_of(document))
 
 
-def _filter(shop_id: str | None, price: PriceRange, services: frozenset[str]) -> Callable[[_Listing], bool]:
-    """One predicate over products; a product without a readable price fails every price bound."""
+def _as_list(ordinals: NDArray[np.uint32]) -> list[int]:
+    found: list[int] = ordinals.tolist()
+    return found
 
-    def passes(listing: _Listing) -> bool:
-        if shop_id is not None and listing.shop_id != shop_id:
-            return False
-        if not services <= listing.services:
-            return False
-        if price.low is None and price.high is None:
-            return True
-        value = listing.price
-        if value is None:
-            return False
-        return (price.low is None or value >= price.low) and (price.high is None or value <= price.high)
 
+def _sample(count: int) -> NDArray[np.int64]:
+    """Up to ``_SAMPLE`` ordinals, evenly spread."""
+    import numpy as np
+
+    return np.arange(0, count, max(1, count // _SAMPLE), np.int64)
+
+
+def _remember(held: dict[Any, Any], key: Any, value: Any, most: int) -> Any:
+    """Keep a value under its key; a full memory is emptied, which no answer can tell."""
+    if most:
+        if len(held) >= most:
+            held.clear()
+        held[key] = value
+    return value
+
+
+def _passing(products: Columns, shop_id: str | None, price: PriceRange, wanted: int) -> NDArray[np.bool_]:
+    """Which products pass; one without a readable price (NaN) fails every price bound."""
+    passes: NDArray[np.bool_] = products.services & wanted == wanted
+    if shop_id is not None:
+        passes &= products.shop == shop_key(shop_id)
+    if price.low is not None:
+        passes &= products.price >= price.low
+    if price.high is not None:
+        passes &= products.price <= price.high
     return passes
 
 
-def _sorted(listings: list[_Listing], sort: str | None) -> list[_Listing]:
-    """By price or sales; anything else keeps the rank. Stable, and products without a price come last."""
-    if sort in ("priceasc", "pricedesc"):
-        sign = 1 if sort == "priceasc" else -1
+def _by_price(sign: int) -> Callable[[_Listing], tuple[bool, float]]:
+    """Products without a price come last in both directions."""
 
-        def by_price(listing: _Listing) -> tuple[bool, float]:
-            return (listing.price is None, 0.0 if listing.price is None else sign * listing.price)
+    def key(listing: _Listing) -> tuple[bool, float]:
+        return (listing.price is None, 0.0 if listing.price is None else sign * listing.price)
 
-        return sorted(listings, key=by_price)
-    if sort == "order":
-        return sorted(listings, key=lambda listing: -_sold(listing))
-    return listings
+    return key
 
 
-def _sold(listing: _Listing) -> int:
+def _by_sales(listing: _Listing) -> int:
     count = listing.row["sold_count"]
-    return count if isinstance(count, int) else 0
+    return -count if isinstance(count, int) else 0
+
+
+# Any other value keeps the rank. Sorting is stable, so equal products stay in rank order.
+_ORDERS: dict[str | None, Callable[[_Listing], Any]] = {
+    "priceasc": _by_price(1),
+    "pricedesc": _by_price(-1),
+    "order": _by_sales,
+}
 
 
 def _bound(text: str) -> float | None:

@@ -3,25 +3,29 @@
 ``call_tool`` is the only door through which agents act. It never raises on bad input: whatever an agent sends,
 the answer is a JSON value of the documented shape or ``{"error": text}``.
 
-One known fault of the reference agent is not copied: its product check never looks into the SKU options
-(domain 8, note 8). Here the check sees them, as the tool's description says.
+Texts, shapes and the requests inside composite tools are those of the reference agent (ORO-AI/oro,
+``src/agent/agent.py``) as the published traces show them. Two things differ on purpose. The reference check never
+looks into the SKU options (domain 8, note 8); here it sees them, as the tool's description says. And a later query of
+``find_products_in_same_shop`` keeps its service filter in the first try, which the reference forgets. A plain
+``find_product`` is one request: the reference agent's own second tries are the agent's, not the tool's.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from trajectory_platform.sandbox.products import Catalogue, attributes_of, options_of
+from trajectory_platform.sandbox.products import ProductCatalogue, attributes_of, options_of
 from trajectory_platform.sandbox.search import SearchIndex, ServerError
 
 MAX_SHOPS = 10
 MAX_REQUIREMENTS = 50
 MAX_QUERIES = 10
+SUMMARY_ATTRIBUTES = 10
+LARGEST_AMOUNT = 10**15  # PHP; sums and products stay finite
 _SEARCH_PARAMETERS = ("q", "page", "shop_id", "price", "sort", "service")
 
 Dispatch = Callable[[str, dict[str, Any], list[dict[str, Any]]], None]
@@ -32,7 +36,7 @@ Dispatch = Callable[[str, dict[str, Any], list[dict[str, Any]]], None]
 class World:
     """What the tools act on."""
 
-    catalogue: Catalogue
+    catalogue: ProductCatalogue
     index: SearchIndex
 
 
@@ -112,7 +116,7 @@ TOOLS: list[dict[str, Any]] = [
 ]
 
 
-def call_tool(world: World, name: str, arguments: Any, on_dispatch: Dispatch | None = None) -> Any:
+def call_tool(world: World, name: Any, arguments: Any, on_dispatch: Dispatch | None = None) -> Any:
     """The answer of one tool as a JSON value. Never raises on bad input.
 
     Args:
@@ -122,7 +126,7 @@ def call_tool(world: World, name: str, arguments: Any, on_dispatch: Dispatch | N
     """
     tool = _TOOLS.get(name) if isinstance(name, str) else None
     if tool is None:
-        return {"error": f"unknown tool {str(name)[:80]!r}"}
+        return {"error": f"unknown tool {name[:80]!r}" if isinstance(name, str) else "the tool's name must be text"}
     if not isinstance(arguments, Mapping):
         return {"error": f"arguments must be an object, not {type(arguments).__name__}"}
     try:
@@ -158,10 +162,20 @@ class _Server:
 
 
 def _find_product(server: _Server, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One search. ``default`` is a word of the tools, not of the server: the client leaves it out."""
+    sent = dict(arguments)
     for name in _SEARCH_PARAMETERS:
-        if isinstance(arguments.get(name), list | dict):
+        value = sent.get(name)
+        if value is not None and _plain_text(value) is None:
             raise _BadArgument(f"{name} must be text")
-    return server.find(arguments)
+    if sent.get("sort") == "default":
+        del sent["sort"]
+    service = sent.get("service")
+    if service == "default":
+        del sent["service"]
+    elif isinstance(service, str) and "default" in service:
+        sent["service"] = ",".join(part for part in service.split(",") if part != "default")
+    return server.find(sent)
 
 
 def _view(server: _Server, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -169,44 +183,58 @@ def _view(server: _Server, arguments: Mapping[str, Any]) -> list[dict[str, Any]]
 
 
 def _recommend(server: _Server, arguments: Mapping[str, Any]) -> str:
-    """The confirmation names the ids as they will be scored: stripped, without blanks and repeats (domain 2.1)."""
-    ids = dict.fromkeys(part.strip() for part in _text(arguments, "product_ids").split(","))
-    return f"Having recommended the products to the user: {','.join(part for part in ids if part)}."
+    """The confirmation repeats the ids as they were given; what is scored is another matter (domain 2.1)."""
+    return f"Having recommended the products to the user: {_text(arguments, 'product_ids')}."
 
 
 def _terminate(server: _Server, arguments: Mapping[str, Any]) -> str:
-    return f"The interaction has been completed with status: {_text(arguments, 'status')}"
+    """Without a status it is a success: the reference tool's own default (case A01: models call it without any)."""
+    status = "success" if arguments.get("status") is None else _text(arguments, "status")
+    return f"The interaction has been completed with status: {status}"
 
 
 def _check(server: _Server, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Substring test of every required value over attributes, SKU options and description, ignoring case."""
+    """Substring test of every required value over attributes, SKU options and descriptions, ignoring case."""
     result: dict[str, Any] = {"matched": False, "matches": [], "mismatches": [], "product_summary": {}}
     try:
         product_id = _text(arguments, "product_id")
+        rows = server.view(product_id)  # before the requirements are read, as the reference does
         requirements = _json(arguments.get("requirements"), "requirements", dict)
     except _BadArgument as error:
         return result | {"error": str(error)}
     if not requirements or len(requirements) > MAX_REQUIREMENTS:
         return result | {"error": f"requirements must name 1 to {MAX_REQUIREMENTS} values"}
-    rows = server.view(product_id)
+    keys = [str(key) for key in requirements]
     if not rows:
-        return result | {"error": f"product {product_id[:80]} not found"}
+        return result | {"mismatches": keys, "error": "Product not found"}
     row = rows[0]
-    texts = [value for values in attributes_of(row).values() for value in values]
-    texts += [value for option in options_of(row) for value in option.values()]
-    texts.append(str(row.get("description") or ""))
-    haystack = "\n".join(texts).lower()
-    for key, wanted in requirements.items():
-        values = wanted if isinstance(wanted, list) else [wanted]
-        found = bool(values) and all(str(value).lower() in haystack for value in values)
-        result["matches" if found else "mismatches"].append(str(key))
+    attributes = attributes_of(row)
+    haystack = _haystack(row, attributes)
+    by_key = {key.lower(): " ".join(values).lower() for key, values in reversed(attributes.items())}
+    for key, wanted in zip(keys, requirements.values(), strict=True):
+        values = [_plain_text(value) for value in (wanted if isinstance(wanted, list) else [wanted])]
+        own = by_key.get(key.lower(), "")
+        found = bool(values) and all(v is not None and (v.lower() in own or v.lower() in haystack) for v in values)
+        result["matches" if found else "mismatches"].append(key)
     result["matched"] = not result["mismatches"]
-    result["product_summary"] = {"product_id": row["product_id"], "attributes": row["attributes"]}
+    summary = row["attributes"]
+    if isinstance(summary, Mapping):
+        summary = dict(list(summary.items())[:SUMMARY_ATTRIBUTES])
+    result["product_summary"] = {"product_id": row["product_id"], "attributes": summary}
     return result
 
 
+def _haystack(row: Mapping[str, Any], attributes: Mapping[str, list[str]]) -> str:
+    """Everything a check looks into, one value a line, lower case."""
+    texts = [value for values in attributes.values() for value in values]
+    texts += [value for option in options_of(row) for value in option.values()]
+    texts.append(f"{row.get('short_description') or ''} {row.get('description') or ''}")
+    return "\n".join(texts).lower()
+
+
 def _same_shop(server: _Server, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The first of at most 10 shops (in rank order of the first query) with a hit for every query."""
+    """The first of at most 10 shops with a hit for every query. The shops are those of the first query's first page,
+    each with its best row there; only the other queries are searched inside the shop."""
     result: dict[str, Any] = {"found": False, "shop_id": None, "products": [], "shops_tried": 0}
     try:
         queries = _json(arguments.get("product_queries"), "product_queries", list)
@@ -214,26 +242,49 @@ def _same_shop(server: _Server, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return result | {"error": str(error)}
     if not 1 <= len(queries) <= MAX_QUERIES or not all(_is_query(query) for query in queries):
         return result | {"error": f"product_queries must be 1 to {MAX_QUERIES} objects with a text q"}
-    wanted = [{name: query[name] for name in ("q", "price", "service") if name in query} for query in queries]
-    shops = list(dict.fromkeys(row["shop_id"] for row in server.find(wanted[0]) if row["shop_id"]))[:MAX_SHOPS]
-    for shop_id in shops:
+    wanted = [
+        {name: query[name] for name in ("q", "price", "service") if name == "q" or query.get(name)} for query in queries
+    ]
+    candidates: dict[Any, dict[str, Any]] = {}
+    for row in server.find(wanted[0]):
+        if row["shop_id"]:
+            candidates.setdefault(row["shop_id"], row)
+    if not candidates:
+        return result | {"error": f"No results for first product: {wanted[0]['q'][:80]}"}
+    for shop_id, first in list(candidates.items())[:MAX_SHOPS]:
         result["shops_tried"] += 1
-        products = []
-        for query in wanted:
-            rows = server.find({**query, "shop_id": shop_id})
-            if not rows:
+        rows = [first]
+        for query in wanted[1:]:
+            hit = _in_shop(server, query, shop_id)
+            if hit is None:
                 break
-            products.append({name: rows[0][name] for name in ("product_id", "title", "price", "shop_id")})
-        if len(products) == len(wanted):
+            rows.append(hit)
+        if len(rows) == len(wanted):
+            products = [{name: row[name] for name in ("product_id", "title", "price", "shop_id")} for row in rows]
             return result | {"found": True, "shop_id": shop_id, "products": products}
-    return result
+    return result | {"error": f"Could not find all {len(wanted)} products in any single shop"}
+
+
+def _in_shop(server: _Server, query: dict[str, Any], shop_id: Any) -> dict[str, Any] | None:
+    """The best row for a query in one shop: as asked, then without the service, then its first two words, then its
+    first. A try is sent even when it equals the one before it, as published logs show."""
+    words = query["q"].split()
+    two, one = " ".join(words[:2]), words[0] if words else query["q"]
+    lighter = {name: value for name, value in query.items() if name != "service"} | {"shop_id": shop_id}
+    tries = [{**query, "shop_id": shop_id}, lighter]
+    tries += [{**lighter, "q": two}] if two != query["q"] else []
+    tries += [{**lighter, "q": one}] if one != two else []
+    for sent in tries:
+        if rows := server.find(sent):
+            return rows[0]
+    return None
 
 
 def _voucher(server: _Server, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Pure arithmetic: no request to the server.
 
-    The reference tool wants the total to *exceed* the threshold, as the problem text says; the scorer also accepts
-    equality (domain 2.3). Both are kept as they are.
+    In the shared days the tool wants the total to *exceed* the threshold, as the problem text says; the scorer also
+    accepts equality (domain 2.3), and so do the reference agents whose source is public. The data at hand decides.
     """
     prices = [_amount(part, "product_prices") for part in _text(arguments, "product_prices").split(",")]
     kind = arguments.get("voucher_type")
@@ -275,11 +326,20 @@ _TOOLS: dict[str, Callable[[_Server, Mapping[str, Any]], Any]] = {
 def _text(arguments: Mapping[str, Any], name: str) -> str:
     """A required text argument; whole numbers are read as text, everything else is refused."""
     value = arguments.get(name)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if not isinstance(value, str):
+    text = _plain_text(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
+    if text is None:
         raise _BadArgument(f"{name} is missing" if value is None else f"{name} must be text")
-    return value
+    return text
+
+
+def _plain_text(value: Any) -> str | None:
+    """Text and numbers as text; None for null, for containers, and for numbers too long to be written."""
+    if isinstance(value, str):
+        return value
+    try:
+        return str(value) if isinstance(value, int | float) else None
+    except ValueError:  # more digits than the interpreter writes
+        return None
 
 
 def _json(value: Any, name: str, kind: type) -> Any:
@@ -295,7 +355,11 @@ def _json(value: Any, name: str, kind: type) -> Any:
 
 
 def _is_query(query: Any) -> bool:
-    return isinstance(query, dict) and isinstance(query.get("q"), str)
+    return (
+        isinstance(query, dict)
+        and all(query.get(name) is None or isinstance(query[name], str) for name in ("price", "service"))
+        and isinstance(query.get("q"), str)
+    )
 
 
 def _number_of(arguments: Mapping[str, Any], name: str) -> float:
@@ -303,8 +367,8 @@ def _number_of(arguments: Mapping[str, Any], name: str) -> float:
     value = arguments.get(name)
     if isinstance(value, str):
         return _amount(value, name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise _BadArgument(f"{name} must be a number of at least 0")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST_AMOUNT:
+        raise _BadArgument(f"{name} must be a number from 0 to {LARGEST_AMOUNT}")
     return value
 
 
@@ -313,6 +377,6 @@ def _amount(text: str, name: str) -> float:
         value = float(text)
     except ValueError as error:
         raise _BadArgument(f"{name}: {text[:40]!r} is no number") from error
-    if not math.isfinite(value) or value < 0:
+    if not 0 <= value <= LARGEST_AMOUNT:  # NaN is refused too
         raise _BadArgument(f"{name}: {text[:40]!r} is no amount of money")
     return value

@@ -1,12 +1,16 @@
-"""The voucher that a query describes, to check the published object against (domain 4.1)."""
+"""The voucher that a query describes, and what is wrong with the published object (domain 2.3, 2.5, 4.1)."""
 
 from __future__ import annotations
 
+import math
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from trajectory_platform.sandbox.problems import Problem
 from trajectory_platform.sandbox.queries import visible_text
+
+if TYPE_CHECKING:
+    from trajectory_platform.sandbox.problems import Problem
 
 _NUMBER = r"`?(\d+(?:\.\d+)?)`?"
 _VOUCHER_TAIL = re.compile(
@@ -17,14 +21,18 @@ _VOUCHER_TAIL = re.compile(
     r"|percentage discount of `?(\d+(?:\.\d+)?)%`?(?: with a cap of `?(\d+(?:\.\d+)?)`?)?)\.",
     re.IGNORECASE,
 )
+TOLD_FIELDS = ("voucher_type", "discount_type", "threshold", "face_value", "discount", "cap", "budget")
 
 
 def parse_voucher_text(query: str) -> dict[str, Any] | None:
     """The voucher that the fixed tail of a voucher query describes (domain 4.1), or None without such a tail.
 
-    Returns ``voucher_type``, ``discount_type``, ``threshold``, ``face_value``, ``discount`` (share), ``cap`` and
-    ``budget``. ``price_after_voucher`` is not in the text. A check on the published object, never its replacement.
+    Returns ``voucher_type`` (platform, shop), ``discount_type`` (fixed, percentage), ``threshold``, ``face_value``
+    and ``cap`` in PHP, ``discount`` as a share, and ``budget`` in PHP. What the text does not name is None;
+    ``price_after_voucher`` is never in it.
     """
+    if query.isascii() and "budget" not in query.lower():
+        return None  # most queries; reading the others costs more
     match = _VOUCHER_TAIL.search(visible_text(query))
     if match is None:
         return None
@@ -40,22 +48,47 @@ def parse_voucher_text(query: str) -> dict[str, Any] | None:
     }
 
 
-def voucher_mismatches(problem: Problem) -> list[str]:
-    """Voucher fields in which the query text and the published object differ; empty when they agree.
+def voucher_faults(problem: Problem) -> list[str]:
+    """What is wrong with a problem's voucher, as reason codes; empty when text and object agree.
 
-    ``["no_text"]`` when the query has no readable voucher tail, ``["no_voucher"]`` when only the text has one.
+    ``voucher_missing`` (a public voucher problem without an object: the reference scorer raises),
+    ``voucher_text_missing`` (an object, but no readable tail in the query), ``voucher_differs_FIELD`` (text and object
+    disagree), and those of ``voucher_object_faults``. A voucher derived from the text has nothing to disagree with.
     """
-    told = parse_voucher_text(problem.query or "")
     if problem.voucher is None:
-        return ["no_voucher"] if told else []
+        expected = problem.category == "voucher" and problem.reward_state == "public"
+        return ["voucher_missing"] if expected or parse_voucher_text(problem.query or "") else []
+    if problem.voucher_derived:
+        return []
+    faults = voucher_object_faults(problem.voucher)
+    told = parse_voucher_text(problem.query or "")
     if told is None:
-        return ["no_text"]
-    return [name for name, value in told.items() if not _same_value(problem.voucher.get(name), value)]
+        return [*faults, "voucher_text_missing"]
+    return faults + [
+        f"voucher_differs_{name}" for name in TOLD_FIELDS if not _same_value(problem.voucher.get(name), told[name])
+    ]
+
+
+def voucher_object_faults(voucher: Mapping[str, Any]) -> list[str]:
+    """What the reference scorer could not calculate with (domain 2.5): ``voucher_type_unknown``,
+    ``voucher_discount_type_unknown``, and ``voucher_FIELD_not_a_number`` for a value that its rule needs."""
+    faults = [] if voucher.get("voucher_type") in ("platform", "shop") else ["voucher_type_unknown"]
+    kind = voucher.get("discount_type")
+    needed = ["budget", "threshold"]
+    if kind == "fixed":
+        needed.append("face_value")
+    elif kind == "percentage":
+        needed += ["discount", "cap"]
+    else:
+        faults.append("voucher_discount_type_unknown")
+    return faults + [f"voucher_{name}_not_a_number" for name in needed if not _is_number(voucher.get(name))]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _same_value(published: Any, told: Any) -> bool:
-    if isinstance(published, bool):
-        return False
-    if isinstance(published, int | float) and isinstance(told, float):
-        return abs(published - told) < 1e-9
+    if isinstance(told, float):
+        return _is_number(published) and abs(published - told) < 1e-9
     return bool(published == told)

@@ -66,8 +66,8 @@ def sft_checkpoint(ctx: StageContext, day: str, *, run: Runner | None) -> StageR
         }
         return Produced(
             [
-                _beside_others(ctx, tables.CHECKPOINT_TRACES, day, result.checkpoint_id, result.traces),
-                _beside_others(ctx, tables.CHECKPOINTS, day, result.checkpoint_id, result.checkpoints),
+                beside_others(ctx, tables.CHECKPOINT_TRACES, day, result.checkpoint_id, result.traces),
+                beside_others(ctx, tables.CHECKPOINTS, day, result.checkpoint_id, result.checkpoints),
             ],
             summary,
         )
@@ -85,7 +85,7 @@ def sft_checkpoint(ctx: StageContext, day: str, *, run: Runner | None) -> StageR
     )
 
 
-def sft_eval(ctx: StageContext, day: str, *, run: Runner | None) -> StageResult:
+def sft_action_scores(ctx: StageContext, day: str, *, run: Runner | None) -> StageResult:
     """Teacher-forced next-action scores of the day's SFT checkpoint on the dev pool."""
     from trajectory_platform.evaluation import actions, launch
     from trajectory_platform.training.checkpoints import verify_checkpoint
@@ -98,7 +98,7 @@ def sft_eval(ctx: StageContext, day: str, *, run: Runner | None) -> StageResult:
 
     def body() -> Produced:
         if checkpoint is None:
-            nothing = _beside_others(ctx, tables.ACTION_SCORES, day, None, tables.ACTION_SCORES.schema().empty_table())
+            nothing = beside_others(ctx, tables.ACTION_SCORES, day, None, tables.ACTION_SCORES.schema().empty_table())
             return Produced([nothing], {"state": "no_checkpoint", "turns": 0})
         verify_checkpoint(Path(ctx.settings.checkpoint_root) / checkpoint["path"])
         result = launch.evaluate_actions(
@@ -107,7 +107,7 @@ def sft_eval(ctx: StageContext, day: str, *, run: Runner | None) -> StageResult:
             stage="sft",
             splits=ctx.lake.read(tables.LEAK_GUARDED_SPLITS, [day]),
             corpus=_corpus(ctx, corpus_days),
-            trained=_traced(ctx, day, checkpoint["checkpoint_id"]),
+            trained=traced_rows(ctx, day, checkpoint["checkpoint_id"]),
             plan=plan,
             runner=run,
         )
@@ -123,22 +123,22 @@ def sft_eval(ctx: StageContext, day: str, *, run: Runner | None) -> StageResult:
             ),
             **{key: value for key, value in result.counts.items() if isinstance(value, int)},
         }
-        scores = _beside_others(ctx, tables.ACTION_SCORES, day, checkpoint["checkpoint_id"], result.scores)
+        scores = beside_others(ctx, tables.ACTION_SCORES, day, checkpoint["checkpoint_id"], result.scores)
         return Produced([scores], summary)
 
     return run_stage(
         ctx,
-        stage="sft_eval",
+        stage="sft_action_scores",
         day=day,
         code_version=actions.VERSION,
         tables=(tables.ACTION_SCORES,),
         inputs={
             **input_digests(ctx, {"leak_guarded_splits": [day], "axis_a_corpus": corpus_days}),
-            "checkpoint": _named(checkpoint),
+            "checkpoint": named(checkpoint),
         },
         body=body,
         part=SFT,
-        extra_settings={"plan": plan.model_dump(mode="json")},
+        extra_settings={"plan": plan.of_actions()},
     )
 
 
@@ -155,7 +155,7 @@ def checkpoint_lineage(ctx: StageContext, day: str) -> StageResult:
     checkpoint = current_checkpoint(ctx, day)
 
     def body() -> Produced:
-        traced = _traced(ctx, day, checkpoint["checkpoint_id"]).to_pylist() if checkpoint else []
+        traced = traced_rows(ctx, day, checkpoint["checkpoint_id"]).to_pylist() if checkpoint else []
         if checkpoint and trace_list_digest([row["trace_id"] for row in traced]) != checkpoint["trace_list_digest"]:
             raise FailPartition(f"{checkpoint['checkpoint_id']}: checkpoint_traces is not the list it was trained on")
         rows = _counted(ctx, corpus_days, traced, day)
@@ -167,7 +167,7 @@ def checkpoint_lineage(ctx: StageContext, day: str) -> StageResult:
             "strategies": len({row["strategy_cluster"] for row in rows}),
             "trace_days": len({row["trace_day"] for row in rows}),
         }
-        return Produced([_beside_others(ctx, tables.CHECKPOINT_LINEAGE, day, name, _table(rows))], summary)
+        return Produced([beside_others(ctx, tables.CHECKPOINT_LINEAGE, day, name, _table(rows))], summary)
 
     return run_stage(
         ctx,
@@ -178,7 +178,7 @@ def checkpoint_lineage(ctx: StageContext, day: str) -> StageResult:
         inputs={
             **input_digests(ctx, {"checkpoint_traces": [day]}, SFT),
             **input_digests(ctx, {"axis_a_corpus": corpus_days}),
-            "checkpoint": _named(checkpoint),
+            "checkpoint": named(checkpoint),
         },
         body=body,
         part=SFT,
@@ -211,13 +211,13 @@ def _corpus(ctx: StageContext, days: list[str]) -> Iterator[pa.RecordBatch]:
         )
 
 
-def current_checkpoint(ctx: StageContext, day: str) -> dict[str, Any] | None:
+def current_checkpoint(ctx: StageContext, day: str, stage: str = SFT["stage"]) -> dict[str, Any] | None:
     """The row of the checkpoint that the present settings made of a day; None when there is none.
 
     The slot of a day and stage is a ledger: a checkpoint of another recipe stays in it, with its traces and scores,
     so that what fed it can always be answered. The manifest says which one is the newest.
     """
-    manifest = ctx.lake.manifest(tables.CHECKPOINTS, day, SFT)
+    manifest = ctx.lake.manifest(tables.CHECKPOINTS, day, {"stage": stage})
     name = manifest.summary.get("checkpoint_id") if manifest else None
     rows = ctx.lake.read(tables.CHECKPOINTS, [day]).to_pylist() if name else []
     return next((row for row in rows if row["checkpoint_id"] == name), None)
@@ -228,25 +228,31 @@ def example_trace(ctx: StageContext, day: str) -> str | None:
     checkpoint = current_checkpoint(ctx, day)
     if checkpoint is None:
         return None
-    return min(_traced(ctx, day, checkpoint["checkpoint_id"]).column("trace_id").to_pylist(), default=None)
+    return min(traced_rows(ctx, day, checkpoint["checkpoint_id"]).column("trace_id").to_pylist(), default=None)
 
 
-def _beside_others(ctx: StageContext, table: Table, day: str, name: str | None, rows: pa.Table) -> Output:
+def beside_others(
+    ctx: StageContext, table: Table, day: str, name: str | None, rows: pa.Table, part: dict[str, str] = SFT
+) -> Output:
     """The rows of one checkpoint beside those of the other checkpoints of the same day and stage."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    present = ctx.lake.read(table, [day]).to_pylist()
-    others = [row for row in present if row["stage"] == SFT["stage"] and row["checkpoint_id"] != name]
-    return Output(table, pa.Table.from_pylist([*others, *rows.to_pylist()], schema=table.schema()), part=SFT)
+    others = pc.field("stage") == part["stage"]
+    if name is not None:
+        others &= pc.field("checkpoint_id") != name
+    present = ctx.lake.read(table, [day], filter=others)
+    return Output(table, pa.concat_tables([present, rows.cast(table.schema())]), part=part)
 
 
-def _traced(ctx: StageContext, day: str, name: str) -> pa.Table:
+def traced_rows(ctx: StageContext, day: str, name: str) -> pa.Table:
+    """The ``checkpoint_traces`` rows of a checkpoint."""
     import pyarrow.compute as pc
 
     return ctx.lake.read(tables.CHECKPOINT_TRACES, [day], filter=pc.field("checkpoint_id") == name)
 
 
-def _named(checkpoint: dict[str, Any] | None) -> str:
+def named(checkpoint: dict[str, Any] | None) -> str:
     """What of a checkpoint enters the identity of what is made from it: its id, which digests everything in it."""
     return "none" if checkpoint is None else checkpoint["checkpoint_id"]
 

@@ -7,6 +7,8 @@ from typing import Any
 from trajectory_platform.lake import tables
 from trajectory_platform.stages.checkpoints import current_checkpoint
 from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.evaluations import EVALUATIONS, Evaluation, evaluated_rows
+from trajectory_platform.stages.text import shown
 
 FUNNEL_STEPS = (
     ("pairs judged that day", "raw"),
@@ -86,8 +88,8 @@ SCORES_NOTE = (
 
 
 def score_metrics(ctx: StageContext, day: str) -> dict[str, Any]:
-    """Teacher-forced scores per category as of a day (``evaluation.metrics.action_metrics``)."""
-    from trajectory_platform.evaluation.metrics import action_metrics
+    """Teacher-forced scores per category as of a day (``evaluation.action_metrics``)."""
+    from trajectory_platform.evaluation.action_metrics import action_metrics
     from trajectory_platform.training.recipe import load_recipe
 
     checkpoint = current_checkpoint(ctx, day)
@@ -98,10 +100,71 @@ def score_metrics(ctx: StageContext, day: str) -> dict[str, Any]:
 
 def scores_text(ctx: StageContext, day: str) -> str:
     """Scores per category with their intervals and what they rest on."""
-    from trajectory_platform.evaluation.metrics import metric_lines
+    from trajectory_platform.evaluation.action_metrics import metric_lines
 
     lines = metric_lines(score_metrics(ctx, day))
-    return "\n".join([f"next action on dev traces, teacher-forced, as of {day}", *(f"  {line}" for line in lines)])
+    heading = f"next action on dev traces, teacher-forced, as of {day}"
+    return "\n".join([heading, *(f"  {line}" for line in lines), "", tasks_text(ctx, day)])
+
+
+def task_metrics_of(ctx: StageContext, day: str) -> dict[str, dict[str, Any]]:
+    """Strict task metrics per evaluation that attempted something as of a day: stage -> ``metrics.task_metrics``."""
+    from trajectory_platform.evaluation.metrics import task_metrics
+
+    how = _resampling(ctx)
+    found = {row.stage: evaluated_rows(ctx, day, row) for row in EVALUATIONS}
+    return {stage: task_metrics(rows, **how) for stage, rows in found.items() if rows}
+
+
+def task_comparison(ctx: StageContext, day: str) -> dict[str, Any] | None:
+    """The newest stage of training beside the untrained model (``comparison.compare``); None without both."""
+    from trajectory_platform.evaluation.comparison import compare
+
+    before = [row for row in EVALUATIONS if row.untrained]
+    after = [row for row in EVALUATIONS if not row.untrained]
+    sides = [
+        [row for row in evaluated_rows(ctx, day, one) if row["outcome"] != "no_reward"]
+        for one in (before[0], after[-1])
+    ]
+    return compare(sides[0], sides[1], **_resampling(ctx)) if all(sides) else None
+
+
+def tasks_text(ctx: StageContext, day: str) -> str:
+    """Success in the sandbox per evaluation, one line each, and what the comparison says."""
+    lines = [f"success in the sandbox on held-out problems, strict, as of {day}"]
+    for row in EVALUATIONS:
+        lines.append(f"  {row.stage:<5} {_task_line(ctx, day, row)}")
+    comparison = task_comparison(ctx, day)
+    if comparison is not None:
+        lines.append(f"  a = {shown(comparison['a'])}, b = {shown(comparison['b'])}")
+        lines += [f"  {shown(words)}" for words in comparison["overall"]["words"]]
+    return "\n".join(lines)
+
+
+def _task_line(ctx: StageContext, day: str, row: Evaluation) -> str:
+    from trajectory_platform.evaluation.metrics import task_metrics
+
+    manifest = ctx.lake.manifest(tables.EVAL_SCORES, day, row.part)
+    if manifest is None:
+        return "not evaluated"
+    if manifest.summary["state"] != "ok":
+        return f"nothing attempted: {manifest.summary['state']}"
+    overall = task_metrics(evaluated_rows(ctx, day, row), **_resampling(ctx))["overall"]
+    success, cut = overall["success_rate"], overall["truncated"]["value"]
+    interval = success["interval"]
+    between = f" [{interval['low']:.0%}, {interval['high']:.0%}]" if interval else ""
+    return (
+        f"{success['value']:.0%}{between}, process score {overall['process_score']['value']:.2f}, cut {cut:.0%}, "
+        f"n = {overall['problems']} problems in {overall['clusters']} clusters"
+        + (" (thin)" if overall["state"] == "thin" else "")
+    )
+
+
+def _resampling(ctx: StageContext) -> dict[str, Any]:
+    from trajectory_platform.training.recipe import load_recipe
+
+    plan = load_recipe(ctx.settings.recipe).evaluation
+    return {"seed": plan.seed, "resamples": plan.bootstrap, "thin_below": plan.thin_below}
 
 
 def report_scores(ctx: StageContext, day: str) -> list[dict[str, Any]]:
@@ -123,3 +186,58 @@ def _report_row(entry: dict[str, Any]) -> dict[str, Any]:
         low, high = entry[name]["bootstrap"] or entry[name]["wilson"]
         row.update({name: entry[name]["share"], f"{name}_low": low, f"{name}_high": high})
     return row
+
+
+TASKS_NOTE = (
+    "Share of problems of the dev pool that the policy solves by acting in the sandbox, scored by the subnet's rule. "
+    "A crash, a timeout or an attempt that cannot be scored is a failure; problems without a known reward are left "
+    "out. Intervals are 95 % bootstraps over leak clusters; base is the model before training."
+)
+
+
+def report_tasks(ctx: StageContext, day: str) -> list[dict[str, Any]]:
+    """Success in the sandbox as rows of the report, evaluations in the order of training."""
+    rows = []
+    for stage, metrics in task_metrics_of(ctx, day).items():
+        for name, entry in {"all": metrics["overall"], **metrics["categories"]}.items():
+            if "success_rate" in entry:
+                rows.append({"policy": stage, "category": name, **_task_row(entry)})
+    return rows
+
+
+def _task_row(entry: dict[str, Any]) -> dict[str, Any]:
+    interval = entry["success_rate"]["interval"] or {}
+    return {
+        "success": entry["success_rate"]["value"],
+        "success_low": interval.get("low"),
+        "success_high": interval.get("high"),
+        "pass_at": {int(k): one["value"] for k, one in entry["pass_at_k"].items()},
+        "lenient": entry["lenient_success_rate"]["value"],
+        "truncated": entry["truncated"]["value"],
+        "hallucinated": entry["hallucinated"]["value"],
+        "unviewed": entry["unviewed"]["value"],
+        "clean": entry["discipline"]["clean"]["value"],
+        "process": entry["process_score"]["value"],
+        "thin": entry["state"] == "thin",
+        **{name: entry[name] for name in ("problems", "attempts", "clusters")},
+    }
+
+
+def report_pairs(comparison: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The comparison with the untrained model as rows of the report."""
+    if comparison is None:
+        return []
+    return [
+        {
+            "category": name,
+            "before": entry["a"],
+            "after": entry["b"],
+            "difference": entry["difference"]["value"],
+            "difference_low": (entry["difference"]["interval"] or {}).get("low"),
+            "difference_high": (entry["difference"]["interval"] or {}).get("high"),
+            "detectable": entry["smallest_detectable"]["value"],
+            "thin": entry["state"] == "thin",
+            **{key: entry[key] for key in ("problems", "clusters")},
+        }
+        for name, entry in {"all": comparison["overall"], **comparison["categories"]}.items()
+    ]

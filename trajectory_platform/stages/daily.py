@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,10 @@ from trajectory_platform.stages.listings import Listings, check_folders
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from trajectory_platform.curation.config import FilterConfig
+    from trajectory_platform.judging.judge_journal import Journal
+    from trajectory_platform.stages.llm_judging import LLMJudge, LLMVerdicts
 
 # Reasons of a row whose bytes are no longer those of the inventory: no property of the trace.
 _CHANGED = ("artifact_changed", "not_found", "unreadable_file", "outside_root")
@@ -115,54 +120,127 @@ def trajectories(ctx: StageContext, day: str) -> StageResult:
     )
 
 
-def judged_traces(ctx: StageContext, day: str) -> StageResult:
-    """Outcome and reasoning verdicts, on two decoupled axes."""
+def judged_traces(ctx: StageContext, day: str, *, llm: LLMJudge | None = None) -> StageResult:
+    """Outcome and reasoning verdicts, on two decoupled axes.
+
+    Args:
+        llm: whom to ask where the settings name an LLM judge; None = the one the settings name.
+
+    Raises:
+        RetryLater: another process is asking an LLM judge about the same day.
+    """
+    from contextlib import ExitStack
+
     from trajectory_platform.judging import day as judging_day
+    from trajectory_platform.judging.judge_models import is_llm
+    from trajectory_platform.stages import llm_judging
     from trajectory_platform.stages.catalogue import day_catalogue
+    from trajectory_platform.stages.title_vectors import title_inputs, title_vectors
 
     catalogue_digest, load = day_catalogue(ctx, day)
+    vectors = title_vectors(ctx.settings, ctx.source, neighbours(day))
+    asked = is_llm(ctx.settings.judge)
+    if asked and llm is None:
+        llm = llm_judging.configured_judge(ctx.settings)
+    with ExitStack() as stack:
+        journal = stack.enter_context(llm_judging.open_journal(ctx.lake.root, day)) if asked else None
 
-    def body() -> Produced:
-        judged, verdicts = judging_day.judge_day(
-            ctx.lake.read(tables.RAW_TRACES, [day]),
-            ctx.lake.batches(tables.TRAJECTORIES, day, batch_rows=ctx.settings.batch_rows),
-            ctx.lake.read(tables.PROBLEM_SUITES, neighbours(day)),
-            load(),
-            judge=ctx.settings.judge,
-            title_regime=ctx.settings.title_regime,
-        )
-        outcomes = judged.column("outcome").to_pylist()
-        kinds = verdicts.column("judge_kind").to_pylist()
-        summary = {
-            "judged": len(outcomes),
-            **{name: outcomes.count(name) for name in ("success", "failure", "unscorable")},
-            **{f"verdicts_{kind}": kinds.count(kind) for kind in sorted(set(kinds))},
-            "injection_suspected": judged.column("injection_suspected").to_pylist().count(True),
-        }
-        return Produced(
-            [Output(tables.VERDICTS, verdicts), Output(tables.JUDGED_TRACES, judged)],
-            summary,
-            complete=not any(verdicts.column("retryable").to_pylist()),
+        def body() -> Produced:
+            raw = ctx.lake.read(tables.RAW_TRACES, [day])
+            judged, verdicts = judging_day.judge_day(
+                raw,
+                ctx.lake.batches(tables.TRAJECTORIES, day, batch_rows=ctx.settings.batch_rows),
+                ctx.lake.read(tables.PROBLEM_SUITES, neighbours(day)),
+                load(),
+                judge=ctx.settings.judge,
+                title_regime=ctx.settings.title_regime,
+                title_encoder=ctx.settings.title_encoder,
+                attribute_rule=ctx.settings.attribute_rule,
+                title_vectors=vectors,
+            )
+            outputs, summary = [], _judged_summary(judged)
+            if llm is not None and journal is not None:
+                told = _asked(ctx, day, llm, journal, raw, judged, verdicts)
+                verdicts = _joined(tables.VERDICTS, [verdicts, told.verdicts])
+                outputs.append(Output(tables.JUDGE_CALLS, told.calls))
+                summary |= told.summary
+            kinds = verdicts.column("judge_kind").to_pylist()
+            summary |= {f"verdicts_{kind}": kinds.count(kind) for kind in sorted(set(kinds))}
+            outputs += [Output(tables.VERDICTS, verdicts), Output(tables.JUDGED_TRACES, judged)]
+            return Produced(outputs, summary, complete=not any(verdicts.column("retryable").to_pylist()))
+
+        return run_stage(
+            ctx,
+            stage="judged_traces",
+            day=day,
+            code_version=judging_day.VERSION,
+            tables=(*((tables.JUDGE_CALLS,) if asked else ()), tables.VERDICTS, tables.JUDGED_TRACES),
+            inputs={
+                **input_digests(ctx, {"raw_traces": [day], "trajectories": [day], "problem_suites": neighbours(day)}),
+                "catalogue": catalogue_digest,
+                **title_inputs(ctx.settings, vectors),
+            },
+            body=body,
+            extra_settings={"llm": llm.identity(), "filter": _filter(ctx).identity()} if llm is not None else None,
         )
 
-    return run_stage(
-        ctx,
-        stage="judged_traces",
-        day=day,
-        code_version=judging_day.VERSION,
-        tables=(tables.VERDICTS, tables.JUDGED_TRACES),
-        inputs={
-            **input_digests(ctx, {"raw_traces": [day], "trajectories": [day], "problem_suites": neighbours(day)}),
-            "catalogue": catalogue_digest,
-        },
-        body=body,
+
+def _judged_summary(judged: pa.Table) -> dict[str, Any]:
+    outcomes = judged.column("outcome").to_pylist()
+    return {
+        "judged": len(outcomes),
+        **{name: outcomes.count(name) for name in ("success", "failure", "unscorable")},
+        "injection_suspected": judged.column("injection_suspected").to_pylist().count(True),
+    }
+
+
+def _asked(
+    ctx: StageContext, day: str, llm: LLMJudge, journal: Journal, raw: pa.Table, judged: pa.Table, verdicts: pa.Table
+) -> LLMVerdicts:
+    """The LLM judge's verdicts on what the rest of the filter would keep."""
+    import pyarrow.compute as pc
+
+    from trajectory_platform.curation.filter import worth_judging
+    from trajectory_platform.stages import llm_judging
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        return ctx.lake.batches(tables.TRAJECTORIES, day, batch_rows=ctx.settings.batch_rows)
+
+    def earlier(keys: Sequence[str]) -> pa.Table:
+        about_batches = pc.field("status").isin(["batch_passed", "batch_failed"])
+        return ctx.lake.read(tables.JUDGE_CALLS, filter=pc.field("call_key").isin(list(keys)) | about_batches)
+
+    return llm_judging.ask_day(
+        llm,
+        journal,
+        day,
+        wanted=worth_judging(raw, batches, judged, verdicts, config=_filter(ctx)),
+        raw_rows=raw,
+        trajectory_batches=batches,
+        judged=judged,
+        published_calls=ctx.lake.read(tables.JUDGE_CALLS, [day]),
+        earlier_calls=earlier,
     )
+
+
+def _filter(ctx: StageContext) -> FilterConfig:
+    from trajectory_platform.curation.config import filter_config
+
+    return filter_config(ctx.settings)
+
+
+def _joined(table: tables.Table, parts: Sequence[pa.Table]) -> pa.Table:
+    """Rows of several sources in the order of the table's key."""
+    import pyarrow as pa
+
+    return pa.concat_tables(parts).sort_by([(name, "ascending") for name in table.key])
 
 
 def axis_a_corpus(ctx: StageContext, day: str) -> StageResult:
     """The structural filter: accepted axis-A traces with their uses, and every rejection with its reason."""
     from trajectory_platform.curation import filter as structural_filter
-    from trajectory_platform.curation.gates import gates_from
+
+    config = _filter(ctx)
 
     def body() -> Produced:
         raw = ctx.lake.read(tables.RAW_TRACES, [day])
@@ -171,7 +249,7 @@ def axis_a_corpus(ctx: StageContext, day: str) -> StageResult:
             lambda: ctx.lake.batches(tables.TRAJECTORIES, day, batch_rows=ctx.settings.batch_rows),
             ctx.lake.read(tables.JUDGED_TRACES, [day]),
             ctx.lake.read(tables.VERDICTS, [day]),
-            gates=gates_from(ctx.settings),
+            config=config,
         )
         counted = result.summary
         if counted["accepted"] + counted["rejected"] != raw.num_rows:
@@ -194,6 +272,7 @@ def axis_a_corpus(ctx: StageContext, day: str) -> StageResult:
             ctx, {name: [day] for name in ("raw_traces", "trajectories", "judged_traces", "verdicts")}
         ),
         body=body,
+        extra_settings={"filter": config.identity()},
     )
 
 

@@ -6,8 +6,8 @@ They call the same core functions as the stages. The rows of a day are every (ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,13 @@ from trajectory_platform import jsontext
 from trajectory_platform.settings import Settings
 from trajectory_platform.sources import files
 from trajectory_platform.sources.files import FileSource
+from trajectory_platform.stages.folder_judging import judged_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from trajectory_platform.curation.filter import CurationResult
+    from trajectory_platform.curation.filter_stages import Rejection
 
 Row = dict[str, Any]
 
@@ -142,8 +144,10 @@ def score_rows(folder: Folder, suites: list[Path]) -> Iterator[Row]:
 
     ``success`` is what the subnet would have counted: False also where nothing was delivered or where the reference
     scorer raises (domain 2.5); null where it cannot be known (hidden reward, unreadable artifact, not final).
+    ``lenient`` is the same by a lenient reading of the dialogue (``judging.outcome.OutcomeScore``); it never changes
+    ``outcome``. ``rules`` names the rules of the score, null where there was no dialogue.
     """
-    judged, _ = _judge(folder, only_traces=False, judge="validator", suites=suites)
+    judged, _ = judged_folder(folder, only_traces=False, judge="validator", suites=suites)
     for raw, row in _joined(folder.rows, iter(judged.to_pylist())):
         if row is None:
             outcome = {"not_final": "not_final", "unreadable": "unscorable"}.get(raw["state"], "no_trace")
@@ -158,6 +162,8 @@ def score_rows(folder: Folder, suites: list[Path]) -> Iterator[Row]:
                 "hallucinated_ids": [],
                 "unviewed_ids": [],
                 "reason": raw["state_reason"] or raw["state"],
+                "lenient": {"outcome": outcome, "score": {}},
+                "rules": None,
             }
             continue
         success = {"success": True, "failure": False}.get(row["outcome"])
@@ -181,14 +187,31 @@ def score_rows(folder: Folder, suites: list[Path]) -> Iterator[Row]:
                     "validator_success",
                 )
             },
+            "lenient": _lenient(row),
+            "rules": row["title_regime"],
         }
 
 
-def judge_rows(folder: Folder, judge: str) -> Iterator[Row]:
-    """The effective reasoning verdict per trace: the one that the reasoning gate of ``curate`` reads."""
-    from trajectory_platform.judging.verdicts import effective_verdicts
+def _lenient(row: Row) -> Row | None:
+    """The lenient outcome and score of a judged row; None where the table does not carry them."""
+    if "lenient_success" not in row:
+        return None
+    outcome = {True: "success", False: "failure", None: "unscorable"}[row["lenient_success"]]
+    return {"outcome": outcome, "score": jsontext.parse(row["lenient_score"].encode()).value}
 
-    judged, verdicts = _judge(folder, only_traces=False, judge=judge, suites=[])
+
+def judge_rows(
+    folder: Folder, judge: str, *, journal_beside: Path | None = None, tell: Callable[[str], None] = lambda _: None
+) -> Iterator[Row]:
+    """The effective reasoning verdict per trace: the one that the reasoning gate of ``curate`` reads.
+
+    An LLM judge is asked about what the rest of the filter would keep; of all other traces the validator's verdict is
+    told, and ``null_reason`` says why there is none.
+    """
+    from trajectory_platform.judging.verdicts import effective_verdicts
+    from trajectory_platform.stages.folder_judging import asked_folder
+
+    judged, verdicts, _ = asked_folder(folder, judge, journal_beside=journal_beside, tell=tell)
     chosen = effective_verdicts(verdicts, judge)
     columns = (
         "reasoning_quality",
@@ -210,14 +233,31 @@ def judge_rows(folder: Folder, judge: str) -> Iterator[Row]:
         }
 
 
-def curate_folder(folder: Folder, judge: str) -> CurationResult:
-    """The structural filter on its own over one folder."""
+def curate_folder(
+    folder: Folder,
+    judge: str,
+    *,
+    all_reasons: bool = False,
+    journal_beside: Path | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> CurationResult:
+    """The structural filter on its own over one folder; ``all_reasons`` also keeps every objection of a row."""
+    from trajectory_platform.curation.config import filter_config
     from trajectory_platform.curation.filter import curate_day
-    from trajectory_platform.curation.gates import gates_from
+    from trajectory_platform.stages.folder_judging import asked_folder
 
-    judged, verdicts = _judge(folder, only_traces=True, judge=judge, suites=[])
-    gates = gates_from(folder.settings.model_copy(update={"judge": judge}))
-    return curate_day(folder.rows, lambda: folder.trajectory_batches(only_traces=True), judged, verdicts, gates=gates)
+    judged, verdicts, counts = asked_folder(folder, judge, journal_beside=journal_beside, tell=tell)
+    config = filter_config(folder.settings.model_copy(update={"judge": judge}))
+    result = curate_day(
+        folder.rows,
+        lambda: folder.trajectory_batches(only_traces=True),
+        judged,
+        verdicts,
+        config=config,
+        all_reasons=all_reasons,
+    )
+    result.summary.update(counts)
+    return result
 
 
 def accepted_row(row: Row) -> Row:
@@ -231,6 +271,9 @@ def accepted_row(row: Row) -> Row:
             name: row[name]
             for name in (
                 "uses",
+                "situation",
+                "flags",
+                "axis_source",
                 "quality",
                 "strategy_cluster",
                 "outcome_success",
@@ -245,8 +288,12 @@ def accepted_row(row: Row) -> Row:
     }
 
 
-def rejected_row(row: Row) -> Row:
-    """A REJECTED_TRACES row in the shape of ``rejected.jsonl``."""
+def rejected_row(row: Row, objections: Sequence[Rejection] | None = None) -> Row:
+    """A REJECTED_TRACES row in the shape of ``rejected.jsonl``.
+
+    Args:
+        objections: everything the stages have against it; None leaves the field out.
+    """
     label = row["axis_label"]
     axis = None if label is None else {"label": label, "share": row["axis_share"], "reason": row["axis_reason"]}
     return {
@@ -256,6 +303,11 @@ def rejected_row(row: Row) -> Row:
         "detail": row["detail"],
         "axis": axis,
         "duplicate_of": row["duplicate_of"],
+        **(
+            {}
+            if objections is None
+            else {"reasons": [{"stage": one.stage, "reason": one.reason, "detail": one.detail} for one in objections]}
+        ),
     }
 
 
@@ -266,38 +318,6 @@ def limits_of(settings: Settings) -> Any:
     return Limits(
         settings.max_artifact_bytes, settings.max_inflated_bytes, settings.max_record_bytes, settings.max_depth
     )
-
-
-def _judge(folder: Folder, *, only_traces: bool, judge: str, suites: list[Path]) -> tuple[pa.Table, pa.Table]:
-    import pyarrow as pa
-
-    from trajectory_platform.judging.day import judge_day
-    from trajectory_platform.sandbox.problems import problem_rows
-    from trajectory_platform.sandbox.products import load_products
-
-    listing = folder.source.open_day(folder.day)
-    problems = [problem_rows(listing), _suite_rows(suites, folder.day)]
-    catalogue = load_products(folder.source.read(listing.catalogue_uri)) if listing.catalogue_uri else None
-    if catalogue is not None:
-        folder.faults.update({f"catalogue: {why}": count for why, count in catalogue.skipped_by_reason().items()})
-    return judge_day(
-        folder.rows,
-        folder.trajectory_batches(only_traces=only_traces),
-        pa.concat_tables(problems),
-        catalogue,
-        judge=judge,
-        title_regime=folder.settings.title_regime,
-    )
-
-
-def _suite_rows(paths: list[Path], day: date) -> pa.Table:
-    """Problems of suite files given by the user; they add rewards to problems whose own suite hides them."""
-    from trajectory_platform.sandbox.problems import to_table
-    from trajectory_platform.splits.suite_files import read_suite_files
-
-    rows = [row for row in read_suite_files(paths) if row.problem is not None]
-    problems = [replace(row.problem, problem_id=row.problem_id, suite_id=row.suite) for row in rows if row.problem]
-    return to_table(problems, day.isoformat())
 
 
 def _rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:

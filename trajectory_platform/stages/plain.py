@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from datetime import date
+from functools import partial
 from typing import Any
 
 from trajectory_platform.errors import Abort, PlatformError
@@ -53,7 +54,7 @@ def train_days(settings: Settings, stage: str, as_of: str | None) -> Iterator[Fa
         Abort: for an unknown stage, or when nothing was ingested.
     """
     from trajectory_platform.lake import tables
-    from trajectory_platform.stages import checkpoints
+    from trajectory_platform.stages import checkpoints, evaluations
 
     if stage != "sft":
         raise Abort(f"train {stage}: this version trains the stage 'sft' only")
@@ -66,7 +67,8 @@ def train_days(settings: Settings, stage: str, as_of: str | None) -> Iterator[Fa
         ("leak_clusters", splits.leak_clusters),
         ("leak_guarded_splits", splits.leak_guarded_splits),
         ("sft_checkpoint", lambda c, d: checkpoints.sft_checkpoint(c, d, run=None)),
-        ("sft_eval", lambda c, d: checkpoints.sft_eval(c, d, run=None)),
+        ("sft_action_scores", lambda c, d: checkpoints.sft_action_scores(c, d, run=None)),
+        *((row.asset, partial(evaluations.evaluate_stage, row=row, run=None)) for row in evaluations.EVALUATIONS),
         ("checkpoint_lineage", checkpoints.checkpoint_lineage),
     )
     for name, body in stages:

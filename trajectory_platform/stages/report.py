@@ -49,12 +49,14 @@ def report_data(ctx: StageContext, summaries: dict[str, dict[str, Any]]) -> Any:
     days = list(summaries)
     as_of = days[-1]
     scores = closing.report_scores(ctx, as_of)
+    tasks = closing.report_tasks(ctx, as_of)
+    comparison = closing.task_comparison(ctx, as_of)
     checkpoint = _checkpoint(ctx, as_of)
     traced, steps = _lineage(ctx, as_of)
     return ReportData(
         title="Trajectory platform",
         subtitle=f"{days[0]} to {as_of} · lake {ctx.settings.lake_uri}",
-        tiles=_tiles(ctx, as_of, summaries, scores),
+        tiles=_tiles(ctx, as_of, summaries, scores, tasks),
         days=_day_rows(ctx, summaries),
         funnels={day: closing.funnel_steps(summary) for day, summary in summaries.items()},
         axis={
@@ -67,6 +69,10 @@ def report_data(ctx: StageContext, summaries: dict[str, dict[str, Any]]) -> Any:
         clusters=_largest_clusters(ctx, as_of),
         scores=scores,
         scores_note=closing.SCORES_NOTE,
+        tasks=tasks,
+        tasks_note=closing.TASKS_NOTE,
+        task_pairs=closing.report_pairs(comparison),
+        task_words=comparison["overall"]["words"] if comparison else (),
         checkpoint=checkpoint,
         lineage_of=traced,
         lineage=steps,
@@ -75,7 +81,11 @@ def report_data(ctx: StageContext, summaries: dict[str, dict[str, Any]]) -> Any:
 
 
 def _tiles(
-    ctx: StageContext, as_of: str, summaries: dict[str, dict[str, Any]], scores: list[dict[str, Any]]
+    ctx: StageContext,
+    as_of: str,
+    summaries: dict[str, dict[str, Any]],
+    scores: list[dict[str, Any]],
+    tasks: list[dict[str, Any]],
 ) -> list[tuple[str, str]]:
     total = sum(summary["input"] for summary in summaries.values())
     accepted = sum(summary["accepted"] for summary in summaries.values())
@@ -87,6 +97,9 @@ def _tiles(
     overall = [row for row in scores if row["category"] == "all" and row["n"]]
     if overall:
         tiles.append(("next tool right", f"{overall[0]['tool']:.1%}"))
+    tiles += [
+        (f"success, {row['policy']}", f"{row['success']:.1%}") for row in tasks[::-1] if row["category"] == "all"
+    ][:1]
     return tiles
 
 
@@ -215,8 +228,8 @@ def _lineage(ctx: StageContext, as_of: str) -> tuple[str, list[dict[str, Any]]]:
 
 def _notes(ctx: StageContext) -> list[str]:
     notes = [
-        "Scores are teacher-forced: the model is shown the true history and asked for its next action. "
-        "They are not success rates.",
+        "Next-action scores are teacher-forced: the model is shown the true history and asked for its next action. "
+        "Success rates are those of the section on the sandbox.",
         "Sealed problems are counted and never shown.",
     ]
     if ctx.settings.recipe in ("smoke", "fast"):

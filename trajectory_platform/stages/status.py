@@ -8,6 +8,7 @@ from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.checkpoints import current_checkpoint
 from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.evaluations import EVALUATIONS
 
 _CHAIN = (
     tables.RAW_TRACES,
@@ -68,7 +69,26 @@ def newest_checkpoint(ctx: StageContext) -> dict[str, Any] | None:
     newest = {name: row[name] for name in ("checkpoint_id", "day", "stage", "traces")}
     scores = ctx.lake.read(tables.ACTION_SCORES, [newest["day"]], columns=["checkpoint_id", "tool_correct"]).to_pylist()
     own = [row["tool_correct"] for row in scores if row["checkpoint_id"] == newest["checkpoint_id"]]
-    return {**newest, "scored_turns": len(own), "tool_accuracy": sum(own) / len(own) if own else None}
+    return {
+        **newest,
+        "scored_turns": len(own),
+        "tool_accuracy": sum(own) / len(own) if own else None,
+        "evaluations": _evaluations(ctx, newest["day"]),
+    }
+
+
+def _evaluations(ctx: StageContext, day: str) -> dict[str, dict[str, Any]]:
+    """Per evaluation of a day its state and, where something was attempted, problems and success share."""
+    found = {row.asset: ctx.lake.manifest(tables.EVAL_SCORES, day, row.part) for row in EVALUATIONS}
+    return {
+        asset: {
+            "state": manifest.summary["state"],
+            "problems": manifest.summary["problems"],
+            "success_share": manifest.summary.get("success_share"),
+        }
+        for asset, manifest in found.items()
+        if manifest is not None
+    }
 
 
 def render_status(facts: dict[str, Any]) -> str:
@@ -85,8 +105,15 @@ def render_status(facts: dict[str, Any]) -> str:
         accuracy = checkpoint["tool_accuracy"]
         score = "not scored" if accuracy is None else f"next tool {accuracy:.1%} on {checkpoint['scored_turns']} turns"
         lines.append(f"newest checkpoint  {checkpoint['checkpoint_id']} ({checkpoint['traces']} traces, {score})")
+        lines += [f"{asset:>17}  {_evaluated(one)}" for asset, one in checkpoint["evaluations"].items()]
     lines.append(f"next  {facts['next']}")
     return "\n".join(lines)
+
+
+def _evaluated(one: dict[str, Any]) -> str:
+    if one["success_share"] is None:
+        return f"nothing attempted ({one['state']})"
+    return f"solves {one['success_share']:.1%} of {one['problems']} held-out problems in the sandbox"
 
 
 def _next_step(ctx: StageContext, days: list[dict[str, Any]], checkpoint: dict[str, Any] | None) -> str:

@@ -18,7 +18,7 @@ DOCUMENTS = list(generate_products(3, 3_000))
 @pytest.fixture(scope="module")
 def problems() -> list[ArenaProblem]:
     maker = ProblemMaker(DOCUMENTS, 3)
-    return maker.day(150) + maker.day(150)
+    return maker.public(150) + maker.public(150)
 
 
 def test_the_catalogue_has_unique_titles_and_ids_and_the_published_value_types() -> None:
@@ -99,7 +99,7 @@ def test_variants_say_it_differently(problems: list[ArenaProblem]) -> None:
 def test_a_catalogue_that_is_too_small_is_named() -> None:
     maker = ProblemMaker(list(generate_products(1, 200)), 1)
     with pytest.raises(Abort, match="more products"):
-        maker.day(400, variant_share=0.0)
+        maker.public(400, variant_share=0.0)
 
 
 def test_rewards_have_the_published_shape(problems: list[ArenaProblem]) -> None:

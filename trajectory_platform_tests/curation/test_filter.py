@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from trajectory_platform.curation.filter import CurationResult, curate_day
-from trajectory_platform.curation.gates import DEFAULT_USES, Gates, gates_from, situation
+from trajectory_platform.curation.config import FilterConfig, filter_config
+from trajectory_platform.curation.uses import DEFAULT_USES, situation
 from trajectory_platform.errors import Abort, FailPartition
 from trajectory_platform.judging.day import judge_day
 from trajectory_platform.lake.tables import AXIS_A_CORPUS, RAW_TRACES, REJECTED_TRACES, TRAJECTORIES
@@ -43,11 +44,11 @@ def _steps(mark: str, ids: str = "5100000001", *, base: list[dict[str, Any]] | N
 def _curate(
     raws: list[dict[str, Any]],
     rows: list[dict[str, Any]] | None = None,
-    gates: Gates | None = None,
+    config: FilterConfig | None = None,
     batch_rows: int = 2,
 ) -> tuple[CurationResult, Rows, Rows]:
     """(result, accepted rows, rejected rows) of a small day on which every pair asks for the kettle."""
-    gates = gates or Gates()
+    config = config or FilterConfig()
     if rows is None:
         rows = [trajectory_row(raw, proxy_log(_steps(raw["trace_id"]))) for raw in raws if raw["state"] == "trace"]
     raw_table, trajectories = table(raws, RAW_TRACES), table(rows, TRAJECTORIES)
@@ -62,10 +63,10 @@ def _curate(
         batches(),
         problems,
         PRODUCTS,
-        judge=gates.judge,
+        judge=config.judge,
         title_regime="normalised",  # type: ignore[arg-type]
     )
-    result = curate_day(raw_table, batches, judged, verdicts, gates=gates)
+    result = curate_day(raw_table, batches, judged, verdicts, config=config)
     accepted = {row["trace_id"]: row for batch in result.accepted for row in batch.to_pylist()}
     rejected = {row["trace_id"]: row for row in result.rejected.to_pylist()}
     assert accepted.keys() | rejected.keys() == {raw["trace_id"] for raw in raws}
@@ -147,7 +148,7 @@ def test_an_unscorable_trace_is_rejected_but_a_hidden_reward_is_not() -> None:
         judge="rules",
         title_regime="normalised",
     )
-    result = curate_day(raw_table, lambda: iter(trajectories.to_batches()), judged, verdicts, gates=Gates())
+    result = curate_day(raw_table, lambda: iter(trajectories.to_batches()), judged, verdicts, config=FilterConfig())
     accepted = [row for batch in result.accepted for row in batch.to_pylist()]
     assert [(row["trace_id"], row["outcome_source"]) for row in accepted] == [("b:p1", "validator")]
     assert result.rejected.to_pylist()[0]["reason"] == "no_outcome"

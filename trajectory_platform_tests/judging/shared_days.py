@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trajectory_platform.curation.filter import CurationResult, curate_day
-from trajectory_platform.curation.gates import Gates
+from trajectory_platform.curation.config import FilterConfig
 from trajectory_platform.judging.day import judge_day
 from trajectory_platform.sandbox.problems import problem_rows
 from trajectory_platform.sandbox.products import load_products
@@ -59,9 +59,9 @@ def judged_day(name: str) -> Day:
     return Day(raw, batches, problems, catalogue, judged, verdicts)
 
 
-def curated(day: Day, gates: Gates | None = None) -> tuple[CurationResult, list[dict[str, Any]]]:
+def curated(day: Day, config: FilterConfig | None = None) -> tuple[CurationResult, list[dict[str, Any]]]:
     """The filter's result and its accepted rows."""
-    result = curate_day(day.raw, lambda: iter(day.batches), day.judged, day.verdicts, gates=gates or Gates())
+    result = curate_day(day.raw, lambda: iter(day.batches), day.judged, day.verdicts, config=config or FilterConfig())
     return result, [row for batch in result.accepted for row in batch.to_pylist()]
 
 

@@ -176,3 +176,48 @@ def test_unknown_judges_and_regimes_abort_before_anything_is_read(judge: str, re
 def test_a_trajectory_without_a_raw_row_stops_the_day() -> None:
     with pytest.raises(FailPartition, match="a:p1"):
         _judge([raw_row("b:p1")], [trajectory_row(raw_row("a:p1"))])
+
+
+@pytest.mark.parametrize(
+    ("rules", "name", "outcome"),
+    [
+        ({}, "normalised-1/exact-1", "failure"),
+        ({"title_regime": "sn15"}, "sn15-1/none/exact-1", "success"),  # no encoder: the title asks for nothing
+        ({"title_regime": "upstream", "attribute_rule": "folded"}, "upstream-1/none/folded-1", "success"),
+    ],
+)
+def test_the_rules_of_a_score_are_stored_with_it(rules: dict[str, str], name: str, outcome: str) -> None:
+    raw = raw_row("a:p1")
+    other = {**REWARD, "product_id": "1", "title": ["Another wording of the kettle"]}
+    judged, _ = judge_day(
+        table([raw], RAW_TRACES),
+        iter(table([trajectory_row(raw)], TRAJECTORIES).to_batches()),
+        to_table([problem("Product", other)], "2026-05-02"),
+        PRODUCTS,  # type: ignore[arg-type]
+        judge="rules",
+        **rules,  # type: ignore[arg-type]
+    )
+    (row,) = judged.to_pylist()
+    assert (row["title_regime"], row["outcome"]) == (name, outcome)
+
+
+def test_published_title_vectors_decide_where_the_setting_says_so() -> None:
+    raw = raw_row("a:p1")
+    reward = {**REWARD, "product_id": "1", "title": ["one wording"]}
+    near = {"one wording": [1.0, 0.0], "Steel  Kettle 1L": [0.9, 0.1]}
+    far = {"one wording": [1.0, 0.0], "Steel  Kettle 1L": [0.0, 1.0]}
+    found = []
+    for vectors in (near, far, {}):
+        judged, _ = judge_day(
+            table([raw], RAW_TRACES),
+            iter(table([trajectory_row(raw)], TRAJECTORIES).to_batches()),
+            to_table([problem("Product", reward)], "2026-05-02"),
+            PRODUCTS,  # type: ignore[arg-type]
+            judge="rules",
+            title_regime="sn15",
+            title_encoder="stored",
+            title_vectors=vectors,
+        )
+        (row,) = judged.to_pylist()
+        found.append((row["outcome"], row["reason"], row["title_regime"].startswith("sn15-1/stored@")))
+    assert found == [("success", None, True), ("failure", None, True), ("unscorable", "title_not_encoded", False)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from trajectory_platform.errors import Abort
 from trajectory_platform.judging import outcome
-from trajectory_platform.judging.matching import TITLE_REGIMES, match_product
+from trajectory_platform.judging.matching import find_rules, match_product
 from trajectory_platform_tests.judging.dialogues import (
     FOREIGN_KETTLE,
     KETTLE,
@@ -27,7 +27,7 @@ from trajectory_platform_tests.judging.dialogues import (
 
 PRODUCT = problem("Product", REWARD)
 SHOP = problem("Shop", [REWARD, POT_REWARD])
-REGIME = TITLE_REGIMES["normalised"]
+RULES = find_rules()
 
 
 def test_the_right_product_is_a_success_with_the_fields_of_the_reference() -> None:
@@ -53,7 +53,7 @@ def test_an_unknown_product_has_no_fields_and_fails() -> None:
 
 def test_constraints_are_counted_one_by_one() -> None:
     product = {**KETTLE, "product_id": "x", "service": [], "attributes": {"material": ["steel"]}, "sku_options": None}
-    match = match_product(product, REWARD, REGIME)
+    match = match_product(product, REWARD, RULES)
     assert match.rule == 3 / 6  # title, price and material hit; service, colour and size missed
     assert match.shares == (1.0, 1.0, 0.0, pytest.approx(1 / 3))
 
@@ -70,18 +70,18 @@ def test_constraints_are_counted_one_by_one() -> None:
     ],
 )
 def test_price_bounds_are_inclusive_and_an_unknown_mode_misses(constraint: dict[str, Any], hit: bool) -> None:
-    assert match_product(FOREIGN_KETTLE, {"product_id": "0", "price": [constraint]}, REGIME).rule == float(hit)
+    assert match_product(FOREIGN_KETTLE, {"product_id": "0", "price": [constraint]}, RULES).rule == float(hit)
 
 
 def test_a_reward_without_constraints_gives_no_free_credit() -> None:
-    assert match_product(KETTLE, {"product_id": "0"}, REGIME).rule == 0
+    assert match_product(KETTLE, {"product_id": "0"}, RULES).rule == 0
 
 
 def test_empty_options_count_as_empty_and_the_best_sku_counts() -> None:
     bare = {**KETTLE, "product_id": "0", "sku_options": {}, "attributes": "."}
     wanted = {"product_id": "1", "sku_options": [{"colour": "red", "size": "1l"}]}
-    assert match_product(bare, wanted, REGIME).rule == 0
-    assert match_product(KETTLE, wanted, REGIME).rule == 0.5  # no single SKU is red and 1l
+    assert match_product(bare, wanted, RULES).rule == 0
+    assert match_product(KETTLE, wanted, RULES).rule == 0.5  # no single SKU is red and 1l
 
 
 @pytest.mark.parametrize("price", ["500", "11,206", None, True])
@@ -155,7 +155,7 @@ def test_a_shop_voucher_does_not_apply_across_shops_but_a_platform_voucher_does(
     [
         (None, "TypeError"),
         ({**VOUCHER, "budget": 1, "discount_type": "percentage", "discount": 0.1}, "TypeError"),
-        ({**VOUCHER, "budget": 1, "discount_type": "lottery"}, "ValueError"),
+        ({**VOUCHER, "budget": 1, "discount_type": "lottery"}, "Exception"),
     ],
 )
 def test_vouchers_on_which_the_reference_raises_are_unscorable(voucher: Any, kind: str) -> None:

@@ -51,7 +51,11 @@ OWNERS: dict[str, frozenset[str]] = {
     "pandera": frozenset({"lake.contracts"}),
     "datasketch": frozenset({"curation.strategy", "splits.similarity"}),
     "rensa": frozenset({"curation.strategy", "splits.similarity"}),
-    "litellm": frozenset({"judging.reasoning", "evaluation.policies"}),
+    "litellm": frozenset({"judging.judge_router"}),
+    "httpx": frozenset({"evaluation.policy_endpoint"}),
+    "starlette": frozenset({"sandbox"}),
+    "tenacity": frozenset({"evaluation.policy_endpoint"}),
+    "uvicorn": frozenset({"sandbox"}),
     "mlflow": frozenset({"training.tracking"}),
     "plotly": frozenset({"reports"}),
     "tantivy": frozenset({"sandbox"}),
@@ -59,7 +63,9 @@ OWNERS: dict[str, frozenset[str]] = {
     "typer": frozenset({"cli", "commands", "output", "defs.demo"}),
     "vllm": frozenset(),
     **{
-        name: frozenset({"training", "evaluation"})
+        name: frozenset(
+            {"training", "evaluation", *({"judging.embeddings"} if name in ("torch", "transformers") else ())}
+        )
         for name in ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "deepspeed", "tokenizers")
     },
 }
@@ -79,7 +85,19 @@ HEAVY = frozenset(
             "litellm",
         ),
         *("mlflow", "moto", "numpy", "openai", "pandas", "pandera", "peft", "plotly", "polars", "pyarrow", "rensa"),
-        *("scipy", "tantivy", "tokenizers", "torch", "transformers", "trl", "vllm"),
+        *(
+            "httpx",
+            "scipy",
+            "starlette",
+            "tantivy",
+            "tenacity",
+            "tokenizers",
+            "torch",
+            "transformers",
+            "trl",
+            "uvicorn",
+            "vllm",
+        ),
     }
 )
 

@@ -110,6 +110,40 @@ def sample_report(hostile: str = "") -> ReportData:
         ],
         scores_note="Teacher-forced next actions on dev traces; intervals: 95 %, resampled by leak cluster. "
         "Baseline: the commonest action of the train pool at that turn." + hostile,
+        tasks=[
+            _task("base", "all", 40, 0.025, 1.0),
+            _task("base", "product" + hostile, 22, 0.045, 1.0),
+            {**_task("sft" + hostile, "all", 40, 0.275, 0.05), "pass_at": {1: 0.275, 2: 0.35, 8: None}},
+            {**_task("sft" + hostile, "product" + hostile, 22, 0.409, 0.0), "thin": True},
+        ],
+        tasks_note="Strict success on dev problems." + hostile,
+        task_pairs=[
+            {
+                "category": "all",
+                "before": 0.025,
+                "after": 0.275,
+                "difference": 0.25,
+                "difference_low": 0.12,
+                "difference_high": 0.38,
+                "detectable": 0.186,
+                "problems": 40,
+                "clusters": 31,
+                "thin": False,
+            },
+            {
+                "category": "product" + hostile,
+                "before": 0.045,
+                "after": 0.409,
+                "difference": 0.364,
+                "difference_low": None,
+                "difference_high": None,
+                "detectable": None,
+                "problems": 22,
+                "clusters": 1,
+                "thin": True,
+            },
+        ],
+        task_words=("b minus a: +25.0 points on 40 problems in 31 clusters" + hostile,),
         checkpoint=[
             ("checkpoint", "sft-2026-03-28-3f9a1c02b7de"),
             ("base", "tiny Qwen3 (random weights, 2 layers)"),
@@ -152,4 +186,25 @@ def _score(
         "baseline_arguments": base_arguments,
         "parse_errors": 3,
         "clipped": 0,
+    }
+
+
+def _task(policy: str, category: str, problems: int, success: float, truncated: float) -> dict[str, object]:
+    return {
+        "policy": policy,
+        "category": category,
+        "success": success,
+        "success_low": max(0.0, success - 0.1),
+        "success_high": success + 0.1,
+        "pass_at": {1: success, 2: None},
+        "lenient": success,
+        "truncated": truncated,
+        "hallucinated": 0.1,
+        "unviewed": 0.2,
+        "clean": 0.8,
+        "process": 0.61,
+        "problems": problems,
+        "attempts": 2 * problems,
+        "clusters": problems - 9,
+        "thin": False,
     }

@@ -93,12 +93,23 @@ def test_hostile_text_is_shown_with_its_control_characters(hostile: Page) -> Non
 
 def test_figure_blocks_are_data_that_parses(hostile: Page) -> None:
     blocks = [body for kind, body in hostile.scripts if kind == "application/json"]
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     assert all({"data", "layout"} <= set(json.loads(body)) for body in blocks)
 
 
 @pytest.mark.parametrize(
-    "words", ["718", "91.4% (85.2% to 94.5%)", "too few to conclude from", "axis_b", "truncated_gzip"]
+    "words",
+    [
+        "718",
+        "91.4% (85.2% to 94.5%)",
+        "too few to conclude from",
+        "axis_b",
+        "truncated_gzip",
+        "27.5% (17.5% to 37.5%)",
+        "pass@2",
+        "+25.0 (+12.0 to +38.0)",
+        "b minus a: +25.0 points",
+    ],
 )
 def test_numbers_and_reasons_are_readable_without_scripts(plain: Page, words: str) -> None:
     assert words in plain.text
@@ -111,4 +122,4 @@ def test_a_day_that_does_not_add_up_is_named() -> None:
 
 def test_an_empty_report_says_why_each_part_is_empty() -> None:
     page = Page(build_report(ReportData("Empty")))
-    assert page.text.count("Nothing to show: ") == 8
+    assert page.text.count("Nothing to show: ") == 9

@@ -20,10 +20,11 @@ from trajectory_platform.sandbox.problems import (
     parse_problem,
     problem_key,
     problem_rows,
-    suite_problems,
+    title_embeddings_of,
     to_table,
+    web_rule,
 )
-from trajectory_platform.sandbox.vouchers import parse_voucher_text, voucher_mismatches
+from trajectory_platform.sandbox.suites import problem_faults, read_suite, title_embeddings
 
 
 @dataclass
@@ -72,7 +73,7 @@ def test_the_benchmark_rows_parse_with_the_published_counts(shared: Path) -> Non
             assert isinstance(problem.reward_raw, dict) == (problem.category in ("product", "web"))
             assert len(problem.reward) == (1 if isinstance(problem.reward_raw, dict) else len(problem.reward_raw))
             assert (problem.voucher is not None) == (problem.category == "voucher")
-            assert isinstance(problem.answer, str) == (problem.category == "web")
+            assert isinstance(problem.knowledge_answer, str) == (problem.category == "web")
     assert counts == {"product": 250, "shop": 250, "voucher": 250, "web": 150}
 
 
@@ -109,6 +110,130 @@ def test_hostile_ids_are_replaced_before_they_are_composed() -> None:
     problem = parse_problem({"problem_id": "../../etc/passwd", "query": "q"}, suite_id=None)
     assert problem.problem_id.startswith("sha256-")
     assert parse_problem({"query": "q"}, suite_id=None).problem_id.startswith("key-")
+
+
+# ------------------------------------------------------------------------------------------- suites, web, faults
+
+
+def documents(shared: Path) -> dict[str, Any]:
+    """Every suite and benchmark file of the shared folder, by name."""
+    samples = shared / "samples"
+    found = {path.name: json.loads(path.read_text()) for path in sorted((samples / "sn15_suites").glob("*.json"))}
+    for path in sorted((samples / "shoppingbench").glob("*.jsonl")):
+        found[path.name] = [json.loads(line) for line in path.read_bytes().splitlines()]
+    for path in sorted((shared / "days").glob("*/suite.json")):
+        found[path.parent.name] = json.loads(path.read_text())
+    return found
+
+
+def test_all_published_suites_load_without_a_fault(shared: Path) -> None:
+    suites = {name: read_suite(document, suite_id=name) for name, document in documents(shared).items()}
+    assert len(suites) >= 11
+    assert {name: suite.faults for name, suite in suites.items() if suite.faults} == {}
+    assert all(problem.reward_state == "public" for suite in suites.values() for problem in suite.problems)
+
+
+def test_the_web_rule_has_what_the_score_compares(shared: Path) -> None:
+    """Domain 4.2: the rewarded product mentions the answer, in 150 of 150 rows; blanks around it are part of it."""
+    rows = documents(shared)["synthesize_web_simpleqa_test.jsonl"]
+    rules = [(row, web_rule(parse_problem(row, suite_id=None))) for row in rows]
+    assert len(rules) == 150
+    for row, rule in rules:
+        assert rule is not None
+        assert (rule.product_id, rule.title) == (row["reward"]["product_id"], row["reward"]["title"])
+        assert rule.keyword == str(row["Knowledge_Attribute"])
+        assert rule.keyword.lower() in f"{row['reward']['title']}\n{row['reward']['description']}".lower()
+    assert sum(isinstance(row["Knowledge_Attribute"], int) for row in rows) == 11
+    assert any(rule is not None and rule.keyword != rule.keyword.strip() for _, rule in rules)
+
+
+def test_other_problems_have_no_web_rule() -> None:
+    web = {"query": "q", "Knowledge_Attribute": 1977, "reward": {"product_id": "1", "title": ["a", "b"]}}
+    assert web_rule(parse_problem(web, suite_id=None)) == ("1", "1977", "a")
+    assert web_rule(parse_problem(web | {"category": "Product"}, suite_id=None)) is None
+    assert web_rule(parse_problem(web | {"reward": None}, suite_id=None)) is None
+    assert web_rule(parse_problem(web | {"Knowledge_Attribute": True, "category": "web"}, suite_id=None)) is None
+
+
+def test_stored_title_vectors_can_be_reached_and_stay_out_of_the_tables(shared: Path) -> None:
+    document = documents(shared)["problem_suite_v3.first_with_embedding.json"]
+    items = document if isinstance(document, list) else [document]
+    (title,) = items[0]["reward"]["title"]
+    vectors = title_embeddings_of({"problem_id": "p", "metadata": items[0]})
+    assert list(vectors) == [title] and len(vectors[title]) == 1024
+    assert title_embeddings([None, *items, items[0] | {"reward_title_embeddings": {title: [0.5]}}]) == vectors
+    table = to_table([parse_problem(items[0], suite_id="v3")], "2026-05-01")
+    assert table.nbytes < 5_000
+
+
+@pytest.mark.parametrize(
+    ("change", "reasons"),
+    [
+        ({}, []),
+        ({"query": None}, ["query_missing"]),
+        ({"query": " "}, ["query_missing"]),
+        ({"query": ["q"]}, ["query_not_text"]),
+        ({"category": "Auction"}, ["category_unknown"]),
+        ({"reward": None}, []),
+        ({"reward": []}, ["reward_empty"]),
+        ({"reward": "1"}, ["reward_not_an_object"]),
+        ({"reward": [{"product_id": "1"}, None]}, ["reward_not_an_object"]),
+        ({"reward": [{"title": ["a"]}]}, ["reward_without_product_id"]),
+        ({"reward": {"product_id": "1"}}, ["reward_not_a_list"]),
+        ({"category": "Product"}, ["reward_not_an_object"]),
+        ({"category": "Voucher"}, ["voucher_missing"]),
+        ({"voucher": "10% off"}, ["voucher_not_an_object"]),
+        ({"category": "web", "reward": {"product_id": "1"}}, ["answer_missing"]),
+        ({"category": "web", "reward": {"product_id": "1"}, "Knowledge_Attribute": True}, ["answer_not_text"]),
+        ({"reward_title_embeddings": {"a": [0.5, "x"]}}, ["title_embeddings_unreadable"]),
+        ({"reward_title_embeddings": {"a": [float("nan")]}}, ["title_embeddings_unreadable"]),
+    ],
+)
+@pytest.mark.parametrize("nested", [False, True], ids=["flat", "nested"])
+def test_a_broken_shape_says_what_is_wrong(change: dict[str, Any], reasons: list[str], nested: bool) -> None:
+    fields = {"category": "Shop", "query": "q", "reward": [{"product_id": "1"}]} | change
+    item = {"problem_id": "p", "metadata": fields} if nested else {"problem_id": "p", **fields}
+    assert problem_faults(item) == reasons
+
+
+def test_no_row_of_a_suite_is_dropped_without_a_fault() -> None:
+    document = {"suite": {"suite_id": 7}, "problems": [item("a", "q", "1"), None, item("a", "r", "2"), 5]}
+    suite = read_suite(document)
+    assert [problem.problem_id for problem in suite.problems] == ["a", "a"]
+    assert [tuple(fault) for fault in suite.faults] == [
+        (1, None, "not_an_object"),
+        (2, "a", "problem_id_repeated"),
+        (3, None, "not_an_object"),
+    ]
+    assert suite.faults_by_reason() == {"not_an_object": 2, "problem_id_repeated": 1}
+    assert read_suite("text").problems == [] and len(read_suite(item("a", "q", "1")).problems) == 1
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+_FIELDS = (
+    "category",
+    "difficulty",
+    "title",
+    "query",
+    "reward",
+    "voucher",
+    "Knowledge_Attribute",
+    "problem_id",
+    "suite_id",
+)
+
+
+@given(st.dictionaries(st.sampled_from((*_FIELDS, "metadata", "reward_title_embeddings")), _JSON, max_size=6))
+def test_no_shape_makes_the_reader_raise(item: dict[str, Any]) -> None:
+    for shape in (item, {"metadata": item}):
+        suite = read_suite([shape])
+        assert len(suite.problems) == 1
+        if suite.problems[0].reward_state == "invalid":
+            assert any(fault.reason.startswith("reward_") for fault in suite.faults)
 
 
 # ------------------------------------------------------------------------------------------- text and key
@@ -153,44 +278,6 @@ def test_hidden_problems_have_keys_of_their_own() -> None:
     """Without text and reward only the id tells problems apart; one key for all would be one cluster for all."""
     keys = {parse_problem({"problem_id": name, "category": "shop"}, suite_id="1").problem_key for name in ("a", "b")}
     assert len(keys) == 2
-
-
-# ------------------------------------------------------------------------------------------- vouchers
-
-
-def test_all_published_voucher_texts_agree_with_their_object(shared: Path) -> None:
-    """Domain 4.1: 250 of 250 tails parse and agree; the same for the vouchers of the shared days."""
-    path = shared / "samples" / "shoppingbench" / "synthesize_voucher_test.jsonl"
-    problems = [parse_problem(json.loads(line), suite_id="bench") for line in path.read_bytes().splitlines()]
-    for suite in sorted((shared / "days").glob("*/suite.json")):
-        problems += suite_problems(json.loads(suite.read_text()))
-    vouchers = [problem for problem in problems if problem.voucher is not None]
-    assert len(vouchers) > 250
-    assert [voucher_mismatches(problem) for problem in vouchers] == [[]] * len(vouchers)
-
-
-def test_a_voucher_that_contradicts_its_text_is_flagged() -> None:
-    query = (
-        "A mug.\n\nMy budget is only `258`, but I have a voucher with the following rules: "
-        "1. The voucher only applies to the products from the same shop. "
-        "2. It is valid only when the total price of the products exceeds `133`. "
-        "3. It provides a percentage discount of `42%` with a cap of `152`."
-    )
-    told = parse_voucher_text(query)
-    assert told == {
-        "voucher_type": "shop",
-        "discount_type": "percentage",
-        "threshold": 133,
-        "face_value": None,
-        "discount": 0.42,
-        "cap": 152,
-        "budget": 258,
-    }
-    problem = parse_problem({"query": query, "voucher": {**told, "budget": 259, "cap": True}}, suite_id=None)
-    assert voucher_mismatches(problem) == ["cap", "budget"]
-    assert voucher_mismatches(parse_problem({"query": "A mug.", "voucher": told}, suite_id=None)) == ["no_text"]
-    assert voucher_mismatches(parse_problem({"query": query}, suite_id=None)) == ["no_voucher"]
-    assert parse_voucher_text("A mug.") is None
 
 
 # ------------------------------------------------------------------------------------------- tables

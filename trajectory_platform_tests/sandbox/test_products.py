@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from trajectory_platform.errors import Abort, FailPartition
-from trajectory_platform.sandbox.products import attributes_of, load_products, options_of, price_of
+from trajectory_platform.sandbox.product_files import content_digest
+from trajectory_platform.sandbox.products import attributes_of, load_products, options_of, price_of, search_text
 from trajectory_platform_tests.sandbox.market import product
 
 LINES = "".join(json.dumps(product(str(number))) + "\n" for number in range(5)).encode()
@@ -100,3 +102,87 @@ def test_a_decompression_bomb_costs_its_line() -> None:
     catalogue = load_products(bomb)
     assert [document["product_id"] for document in catalogue] == ["0", "1", "2", "3", "4"]
     assert catalogue.skipped_by_reason() == {"line_too_long": 1}
+
+
+def test_the_digest_names_the_content_and_not_the_packing() -> None:
+    digests = {load_products(pack(LINES)).digest for pack in (bytes, gzip.compress, _zstd)}
+    assert digests == {content_digest(LINES), content_digest(gzip.compress(LINES))} and len(digests) == 1
+    assert load_products(LINES + b"\n").digest not in digests
+    listed = [load_products(order).digest for order in ([product("1"), product("2")], [product("2"), product("1")])]
+    assert listed[0] == listed[1]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, _zstd], ids=["gzip", "zstd"])
+def test_files_that_were_joined_are_read_to_the_end(pack) -> None:
+    assert list(load_products(pack(LINES[: LINES.index(b"\n") + 1]) + pack(LINES))) == list(load_products(LINES))
+    for cut in (5, 20):
+        with pytest.raises(FailPartition, match="damaged"):
+            load_products(pack(LINES)[:-cut])
+
+
+def test_a_function_that_opens_the_file_is_a_source_too() -> None:
+    assert list(load_products(lambda: io.BytesIO(gzip.compress(LINES)))) == list(load_products(LINES))
+
+
+def test_lines_longer_than_a_piece_and_a_last_line_without_end() -> None:
+    documents = [product(str(number), description="x" * 700_000) for number in range(5)]
+    data = "\n".join(json.dumps(document) for document in documents).encode()
+    assert list(load_products(data)) == documents
+    long = json.dumps(product("9", description="x" * (1 << 20))).encode()
+    assert load_products(data + b"\n" + long + b"\n" + LINES).skipped_by_reason() == {
+        "duplicate_product_id": 5,
+        "line_too_long": 1,
+    }
+
+
+def test_hostile_values_cost_their_line_or_their_value_never_the_file() -> None:
+    deep = b'{"product_id": "1", "title": "t", "attributes": {"a": ' + b"[" * 400 + b"]" * 400 + b"}}"
+    wide = b'{"product_id": "2", "title": "t", "attributes": {"a": [' + b"[]," * 400 + b"1]}}"
+    lines = [
+        deep,
+        deep,
+        wide,
+        b'{"product_id": "3", "title": "", "price": 1' + b"0" * 400 + b"}",
+        b'{"product_id": "4", "title": "odd \\udc00", "sold_count": 123456789012345678901234567890}',
+        b'{"product_id": 123456789012345678901234567890, "title": "t"}',
+        b'{"product_id": "5", "title": ["list"]}',
+        b'{"product_id": "' + b"6" * 500 + b'"}',
+        b'{"product_id": true, "title": "t"}',
+        b"\xff\xfe{}",
+        b'{"product_id": "7", "title": "t", "price": 5}' + b"\x00" * 9,
+    ]
+    catalogue = load_products(b"\n".join(lines))
+    assert [document["product_id"] for document in catalogue] == ["2", "3", "4", "7"]
+    assert catalogue.skipped_by_reason() == {
+        "bad_encoding": 1,
+        "product_id_missing": 2,
+        "title_missing": 2,
+        "too_deep": 2,
+    }
+    assert all(len(entry.detail) <= 120 for entry in catalogue.skipped)
+    assert price_of(catalogue.get("3") or {}) is None
+    assert catalogue.get("4") == {
+        "product_id": "4",
+        "title": "odd \ufffd",
+        "sold_count": 123456789012345678901234567890.0,
+    }
+
+
+def test_a_price_of_hundreds_of_digits_is_no_number() -> None:
+    assert price_of({"price": 10**400}) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        (
+            {"title": "bag", "sku_options": {"1": {"k": "teal", "n": 4}}, "attributes": {"m": ["jute", 2]}},
+            "bag teal 4 jute 2",
+        ),
+        ({"title": "bag", "sku_options": [1], "attributes": {"m": "flat", "n": None}}, "bag flat"),
+        ({"title": "", "sku_options": {"1": None, "2": {}}, "attributes": "x"}, ""),
+        ({"title": "odd \ud83d"}, "odd ?"),
+    ],
+)
+def test_what_is_searched_is_title_options_and_attributes(fields: dict[str, object], text: str) -> None:
+    assert search_text(fields) == text

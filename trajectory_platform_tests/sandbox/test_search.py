@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trajectory_platform.sandbox.ranking import write_ranking
 from trajectory_platform.sandbox.search import SearchIndex, ServerError, parse_page, parse_price
+from trajectory_platform_tests.sandbox.built import built_world
 from trajectory_platform_tests.sandbox.market import product, world_of
 
 PRICES = (50.0, 100.0, 150.0, 200.0, 375.0, 505.0)
 
 
-@pytest.fixture(scope="module")
-def index() -> SearchIndex:
+@pytest.fixture(scope="module", params=["memory", "disk"])
+def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SearchIndex:
+    """Every test of the table runs on both forms of the index."""
     services = ([], ["COD"], ["COD", "official"], ["freeShipping"], ["flashsale"], [])
     rows = [
         product(str(number), title="mug", price=price, service=service, sold_count=number % 3, shop_id=f"s{number % 2}")
         for number, (price, service) in enumerate(zip(PRICES, services, strict=True))
     ]
-    return world_of(*rows, product("tea", title="green tea")).index
+    rows.append(product("tea", title="green tea"))
+    if request.param == "disk":
+        return built_world(tmp_path_factory.mktemp("index"), *rows).index
+    return world_of(*rows).index
 
 
 def prices(index: SearchIndex, **params: Any) -> list[float]:
@@ -34,14 +42,15 @@ def test_pages_that_have_no_rows(index: SearchIndex, page: Any) -> None:
     assert index.find(params) == []
 
 
-@pytest.mark.parametrize("page", ["1", 1, "01", "001", "\uff11"])  # full-width one
+@pytest.mark.parametrize("page", ["1", 1, "01", "001", "\uff11", "\uff10\uff11", "\u0661"])  # full-width, Arabic
 def test_pages_that_are_page_one(index: SearchIndex, page: Any) -> None:
     assert len(index.find({"q": "mug", "page": page})) == len(PRICES)
 
 
-def test_a_superscript_page_is_a_server_error(index: SearchIndex) -> None:
+@pytest.mark.parametrize("page", ["\u00b2", "\u00b9", "1\u00b2", "\u2460"])  # superscripts, a circled one
+def test_a_superscript_page_is_a_server_error(index: SearchIndex, page: str) -> None:
     with pytest.raises(ServerError):
-        index.find({"q": "mug", "page": "\u00b2"})
+        index.find({"q": "mug", "page": page})
 
 
 @pytest.mark.parametrize(
@@ -54,6 +63,10 @@ def test_a_superscript_page_is_a_server_error(index: SearchIndex) -> None:
         ("PHP 100-200", [p for p in PRICES if p <= 200]),
         ("180-505 PHP", [p for p in PRICES if p >= 180]),
         ("100-50", []),
+        ("100-inf", [p for p in PRICES if p >= 100]),
+        ("nan-100", [50.0, 100.0]),
+        ("1e2-1.5e2", [100.0, 150.0]),
+        ("\uff11\uff10\uff10-150", [100.0, 150.0]),  # full-width digits are a float too
     ],
 )
 def test_price_bounds(index: SearchIndex, price: str, kept: list[float]) -> None:
@@ -146,6 +159,59 @@ def test_filters_run_in_rank_order_and_stop_after_fifty_survivors() -> None:
     assert [row["product_id"] for row in cheap] == [f"b{number:02d}" for number in range(10)]
 
 
+@pytest.mark.parametrize("form", ["memory", "disk"])
+def test_the_walk_ends_after_ten_thousand_hits(form: str, tmp_path: Path) -> None:
+    # equal titles rank by id, so the dear mugs are hit 10,000 and hit 10,001
+    rows = [product(f"{number:05d}", title="mug", price=5000.0 if number > 9_998 else 10.0) for number in range(10_020)]
+    index = (built_world(tmp_path, *rows) if form == "disk" else world_of(*rows)).index
+    dear = index.find({"q": "mug", "page": 1, "price": "4000-"})
+    assert [row["product_id"] for row in dear] == ["09999"]
+
+
+def test_filters_of_every_kind_meet_in_rank_order(index: SearchIndex) -> None:
+    both = {"q": "mug", "page": 1, "price": "100-", "service": "COD", "shop_id": "s0", "sort": "pricedesc"}
+    assert [row["product_id"] for row in index.find(both)] == ["2"]
+    assert index.find(both | {"shop_id": "s1"})[0]["product_id"] == "1"
+
+
+def test_a_long_query_orders_ties_by_id_and_shorter_answers_begin_longer_ones() -> None:
+    draw = random.Random(4)
+    words = [f"w{number}" for number in range(30)]
+    titles = [" ".join(draw.choices(words, k=draw.randint(3, 9))) for _ in range(40)]
+    ranking = write_ranking([draw.choice(titles) for _ in range(6000)])
+    for _ in range(20):
+        query = " ".join(draw.sample(words, 7))
+        whole = ranking.best(query, 10_000).tolist()
+        for limit in (1, 50, 700):
+            assert ranking.best(query, limit).tolist() == whole[:limit]
+
+
+@pytest.mark.parametrize("count", [90_000, pytest.param(150_000, marks=pytest.mark.slow)])  # merged into one; several
+def test_a_ranking_that_outgrew_its_memory_ranks_the_same(count: int) -> None:
+    texts = [f"mug {'blue ' * (number % 3)}{number} code{number * 7919 % 90_001}" for number in range(count)]
+    one, several = write_ranking(texts), write_ranking(texts, heap_bytes=15_000_000)
+    assert one.segments == 1 and (several.segments > 1) == (count > 100_000)
+    for query, limit in (("mug", 50), ("mug blue", 10_000), ("blue 77 code5", 300), ("12345", 10), ("nothing", 10)):
+        assert several.best(query, limit).tolist() == one.best(query, limit).tolist()
+
+
+def test_shops_that_share_a_key_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trajectory_platform.sandbox.store.shop_key", lambda shop_id: 7)
+    monkeypatch.setattr("trajectory_platform.sandbox.search.shop_key", lambda shop_id: 7)
+    index = world_of(*(product(str(number), title="mug", shop_id=f"s{number % 2}") for number in range(4))).index
+    assert [row["product_id"] for row in index.find({"q": "mug", "page": 1, "shop_id": "s1"})] == ["1", "3"]
+
+
+@pytest.mark.parametrize("remembered", [0, 1, 20_000])
+def test_what_is_remembered_changes_no_answer(remembered: int) -> None:
+    catalogue = world_of(*(product(str(n), title="mug", price=float(n), shop_id=f"s{n % 7}") for n in range(300)))
+    index = SearchIndex(catalogue.catalogue, remembered=remembered)
+    asked = [{"q": "mug", "page": 1, "shop_id": f"s{n % 7}", "price": f"{n}-"} for n in range(20)]
+    first = [index.find(params) for params in asked]
+    assert first == [index.find(params) for params in asked]
+    assert [rows[0]["product_id"] for rows in first[:3]] == ["0", "1", "100"]
+
+
 def test_equal_scores_come_in_product_id_order_behind_any_cut() -> None:
     rows = [product(f"{number:04d}", title="mug") for number in range(700, -1, -1)]
     index = world_of(*rows).index
@@ -176,8 +242,9 @@ def test_results_cannot_be_changed_through_an_answer(index: SearchIndex) -> None
 
 
 def test_an_empty_catalogue_answers_with_empty_lists() -> None:
-    index = world_of().index
-    assert index.find({"q": "mug", "page": 1}) == [] and index.view({"product_ids": "1"}) == []
+    for params in ({}, {"price": "1-2"}, {"shop_id": "s1"}, {"service": "COD"}):
+        assert world_of().index.find({"q": "mug", "page": 1} | params) == []
+    assert world_of().index.view({"product_ids": "1"}) == []
 
 
 @given(st.text(max_size=12), st.text(max_size=8), st.text(max_size=8), st.text(max_size=6))

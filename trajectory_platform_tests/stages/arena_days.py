@@ -34,9 +34,8 @@ def place(days: Path, root: Path, **changes: Any) -> Settings:
 
 
 def settings_for(days: Path, lake: Path, **changes: Any) -> Settings:
-    return Settings(
-        data_root=str(days), lake_uri=str(lake), checkpoint_root=str(lake.parent / "c"), first_day=FIRST, **changes
-    )
+    places = {"checkpoint_root": str(lake.parent / "c"), "index_root": str(lake.parent / "i")}
+    return Settings(data_root=str(days), lake_uri=str(lake), first_day=FIRST, **(places | changes))
 
 
 def ingest(settings: Settings, days: list[str] = DAYS) -> dict[tuple[str, str], str]:

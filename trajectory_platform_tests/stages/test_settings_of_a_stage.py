@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import pytest
 from trajectory_platform.settings import STAGE_SETTINGS, Settings
 from trajectory_platform.stages import checkpoints, splits
 from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.evaluations import EVALUATIONS, evaluate_stage
 from trajectory_platform.stages.plain import DAILY_STAGES
 from trajectory_platform_tests.stages.arena_days import make_days, settings_for
 
 DAY = "2026-05-02"
 # Where things are, and what never changes a result (tests of its own hold that).
-PLACES = {"data_root", "lake_uri", "checkpoint_root", "batch_rows", "workers"}
+PLACES = {"data_root", "lake_uri", "checkpoint_root", "index_root", "batch_rows", "workers"}
 # Read to find the input partitions, which enter the identity themselves; the recipe enters resolved.
 BY_INPUTS = {"window_days", "recipe"}
 STAGES = (
@@ -23,7 +25,8 @@ STAGES = (
     ("leak_clusters", splits.leak_clusters),
     ("leak_guarded_splits", splits.leak_guarded_splits),
     ("sft_checkpoint", lambda ctx, day: checkpoints.sft_checkpoint(ctx, day, run=None)),
-    ("sft_eval", lambda ctx, day: checkpoints.sft_eval(ctx, day, run=None)),
+    ("sft_action_scores", lambda ctx, day: checkpoints.sft_action_scores(ctx, day, run=None)),
+    *((row.asset, partial(evaluate_stage, row=row, run=None)) for row in EVALUATIONS),
     ("checkpoint_lineage", checkpoints.checkpoint_lineage),
 )
 

@@ -24,6 +24,7 @@ def _recipe(folder: Path, name: str, learning_rate: float) -> str:
     recipe |= {"name": name, "max_steps": 3, "token_budget": 4000, "threads": 1, "min_traces": 1}
     recipe["optimiser"]["learning_rate"] = learning_rate
     recipe["evaluation"]["max_turns"] = 4
+    recipe["evaluation"]["rollouts"] |= {"problems": 2, "limits": {"max_steps": 2, "reply_tokens": 16}}
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(recipe))
     return str(path)

@@ -262,8 +262,8 @@ def test_left_overs_of_a_dead_run_are_swept_and_those_of_a_live_one_are_not(tmp_
 def test_a_short_training_beats_the_majority_tool_and_the_untrained_model(tmp_path: Path) -> None:
     import pyarrow as pa
 
+    from trajectory_platform.evaluation.action_metrics import action_metrics
     from trajectory_platform.evaluation.actions import DevTrace, build_prompts, score_actions
-    from trajectory_platform.evaluation.metrics import action_metrics
     from trajectory_platform.training.datasets import rows_of
     from trajectory_platform.training.model import build_model
     from trajectory_platform.training.recipe import load_recipe

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from trajectory_platform.defs.assets.day_asset import DayAsset
 from trajectory_platform.defs.partitions import everything_up_to, same_day, trailing_window
-from trajectory_platform.stages import checkpoints, splits
+from trajectory_platform.stages import checkpoints, evaluations, splits
 
 
 def rows(window_days: int) -> Sequence[DayAsset]:
@@ -61,13 +62,13 @@ def _checkpoints(window_days: int) -> Sequence[DayAsset]:
             own_process=True,
         ),
         DayAsset(
-            stage=checkpoints.sft_eval,
-            outputs={"sft_eval": "action_scores"},
+            stage=checkpoints.sft_action_scores,
+            outputs={"sft_action_scores": "action_scores"},
             group="evaluation",
             kinds=frozenset({"python", "huggingface", "pytorch"}),
             descriptions={
-                "sft_eval": "Teacher-forced next action on dev traces: tool name and arguments, per category, with "
-                "intervals over leak clusters. Thin and empty days are named as such."
+                "sft_action_scores": "Teacher-forced next action on dev traces: tool name and arguments, per "
+                "category, with intervals over leak clusters. Thin and empty days are named as such."
             },
             upstream={
                 "sft_checkpoint": same_day(),
@@ -78,6 +79,7 @@ def _checkpoints(window_days: int) -> Sequence[DayAsset]:
             pool="training",
             own_process=True,
         ),
+        *(_evaluation(row) for row in evaluations.EVALUATIONS),
         DayAsset(
             stage=checkpoints.checkpoint_lineage,
             outputs={"checkpoint_lineage": "checkpoint_lineage"},
@@ -90,4 +92,24 @@ def _checkpoints(window_days: int) -> Sequence[DayAsset]:
             upstream={"sft_checkpoint": same_day()},
             days_per_run=None,
         ),
+    )
+
+
+def _evaluation(row: evaluations.Evaluation) -> DayAsset:
+    """One evaluation by rollouts; every stage of training has one, all publish to ``eval_scores``."""
+    return DayAsset(
+        stage=partial(evaluations.evaluate_stage, row=row),
+        outputs={row.asset: "eval_scores"},
+        group="evaluation",
+        kinds=frozenset({"python", "huggingface", "pytorch"}),
+        descriptions={row.asset: row.description},
+        upstream={
+            row.checkpoint_asset: same_day(),
+            "leak_clusters": same_day(),
+            "problem_suites": everything_up_to(),
+            "product_catalogue": None,
+        },
+        days_per_run=None,
+        pool="training",
+        own_process=True,
     )

@@ -1,0 +1,317 @@
+"""``evaluate`` and ``compare``: whoever acts, on suite files or on the problems of the lake; files come out.
+
+The same selection, process, scoring and metrics as the assets'. Pools and clusters are those of ``split`` over the
+given files, or those of the lake as of the day. Whoever opens the sealed pool says why; the lake's ledger keeps it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trajectory_platform import jsontext
+from trajectory_platform.errors import Abort, FailPartition
+from trajectory_platform.lake import tables
+from trajectory_platform.settings import Settings
+from trajectory_platform.stages.catalogue import day_catalogue
+from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.eval_pools import POOLS, index_folder, pool_problems, record_sealed
+from trajectory_platform.stages.splits import days_up_to
+
+if TYPE_CHECKING:
+    from trajectory_platform.evaluation.child import Runner
+    from trajectory_platform.evaluation.eval_problems import EvalProblem, Selection
+    from trajectory_platform.evaluation.plan import RolloutLimits, RolloutPlan
+    from trajectory_platform.evaluation.rollout_launch import Place, Subject
+    from trajectory_platform.sandbox.products import ProductCatalogue
+
+Row = dict[str, Any]
+LOG = "attempts.log"
+STAGE = "files"  # what the stage column says of attempts that belong to no stage of training
+RESAMPLES = 10_000
+SAMPLED = 0.7  # temperature of several attempts where none is given: greedy ones would all be the same
+_DECODED = ("messages", "tools", "source_steps", "evidence", "repairs", "score")
+
+
+def evaluate_files(
+    settings: Settings,
+    *,
+    out: Path,
+    day: str,
+    suites: Sequence[Path] = (),
+    catalogue: Path | None = None,
+    checkpoint: Path | None = None,
+    policy: str | None = None,
+    k: int = 1,
+    problems: int | None = None,
+    concurrency: int = 8,
+    temperature: float | None = None,
+    top_p: float = 1.0,
+    pool: str = "dev",
+    sealed_reason: str | None = None,
+    limits: RolloutLimits | None = None,
+    seed: int = 0,
+    policy_options: Mapping[str, Any] | None = None,
+    resume: bool = False,
+    runner: Runner | None = None,
+) -> dict[str, Any]:
+    """Attempt problems and score the attempts; a run that was cut short goes on with ``resume``.
+
+    Args:
+        suites: suite or benchmark files; without any, the problems are those of the lake as of ``day``.
+        catalogue: the products; without it, those of ``day`` in the raw days.
+        out: folder for ``rollouts.jsonl`` (canonical traces with their proxy log), ``scores.jsonl`` (rows of
+            ``eval_scores``) and ``metrics.json``; the log of attempts stays in it.
+        day: the UTC day that rows and times state, YYYY-MM-DD.
+        checkpoint, policy: a checkpoint folder, or a policy in the words of ``policies.open_policy``: one of the two.
+        k: attempts at each problem. ``problems``: at most so many, one of each leak cluster first.
+        temperature: None = 0 for one attempt, ``SAMPLED`` for several.
+        pool: ``dev``, ``sealed`` or ``all`` (which also holds problems that the checkpoint may have been trained on).
+        policy_options: of ``policies.open_policy`` as JSON values: ``form, key_variable, prices`` (model -> [prompt,
+            completion]), ``body, device, context`` (of a model folder without a recipe).
+
+    Returns:
+        ``{checkpoint_id, attempts, resumed, files, metrics, text}``.
+
+    Raises:
+        Abort: wrong use. FailPartition: a problem of the pool was trained on, or the process died.
+    """
+    from trajectory_platform.evaluation.eval_problems import select
+    from trajectory_platform.evaluation.rollout_launch import roll_out
+
+    plan = _plan(k, problems, concurrency, temperature, top_p, limits)
+    subject, folder = _subject(checkpoint, policy, plan, seed, policy_options or {})
+    _check_out(out, resume)
+    ctx = StageContext(settings)
+    listed, unreadable = _listed(ctx, suites, day, pool, None if folder is None else subject.name)
+    selection = select(listed, limit=problems, seed=seed)
+    beside = _beside(selection, unreadable, pool)
+    beside |= _leaks(subject, folder, selection, pool)
+    if any(one.pool == "sealed" for one in selection.chosen):
+        record_sealed(ctx.lake, f"files {day}", sealed_reason)
+    place, products = _market(ctx, day, catalogue)
+    chosen = selection.chosen
+    done = roll_out(subject, chosen, plan, seed, place, log=out / LOG, day=day, stage=STAGE, runner=runner)
+    scores = _scored(settings, done.rollouts, selection, products, k, (subject.name, day))
+    beside["sampling"] = {"temperature": plan.temperature, "top_p": plan.top_p, "k": k, "seed": seed}
+    return {"checkpoint_id": subject.name, **done.counts, **_written(out, done.rollouts, scores, beside, seed)}
+
+
+def compare_files(scores_a: Path, scores_b: Path, *, seed: int = 0, resamples: int = RESAMPLES) -> dict[str, Any]:
+    """The paired comparison of two ``scores.jsonl`` (``evaluation.comparison.compare``), with a text for people.
+
+    Raises:
+        Abort: a file is missing or no score file, or they share no problem.
+    """
+    from trajectory_platform.evaluation.comparison import compare
+    from trajectory_platform.evaluation.metrics_text import comparison_text
+
+    result = compare(_read_scores(scores_a), _read_scores(scores_b), seed=seed, resamples=resamples)
+    return {**result, "text": comparison_text(result)}
+
+
+def _plan(
+    k: int,
+    problems: int | None,
+    concurrency: int,
+    temperature: float | None,
+    top_p: float,
+    limits: RolloutLimits | None,
+) -> RolloutPlan:
+    from pydantic import ValidationError
+
+    from trajectory_platform.evaluation.plan import RolloutLimits, RolloutPlan
+
+    try:
+        return RolloutPlan(
+            problems=problems,
+            samples=k,
+            temperature=(SAMPLED if k > 1 else 0.0) if temperature is None else temperature,
+            top_p=top_p,
+            concurrency=concurrency,
+            limits=limits or RolloutLimits(),
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise Abort(f"{place + ': ' if place else ''}{first['msg'].removeprefix('Value error, ')}") from None
+
+
+def _subject(
+    checkpoint: Path | None, policy: str | None, plan: RolloutPlan, seed: int, options: Mapping[str, Any]
+) -> tuple[Subject, Path | None]:
+    """Who is measured, and the checkpoint folder where it is one."""
+    from trajectory_platform.evaluation import rollout_launch
+    from trajectory_platform.evaluation.policies import parse_spec
+    from trajectory_platform.evaluation.policy_transformers import checkpoint_name
+    from trajectory_platform.evaluation.process import read_policy
+    from trajectory_platform.training.checkpoints import MANIFEST, verify_checkpoint
+
+    if (checkpoint is None) == (policy is None):
+        raise Abort("name who is evaluated: either a checkpoint folder or a policy")
+    if policy is not None:
+        kind, rest = parse_spec(policy)
+        if kind != "checkpoint":
+            return rollout_launch.outsider(policy, plan, seed, options), None
+        checkpoint = Path(rest)
+    assert checkpoint is not None
+    if not checkpoint.is_dir():
+        raise Abort(f"checkpoint {str(checkpoint)!a} is no folder")
+    place = checkpoint.resolve()  # the id is the folder's name, also behind a link
+    if (place / MANIFEST).is_file():
+        verify_checkpoint(place)
+    threads = read_policy(place)[1] if options.get("context") is None else 2
+    return rollout_launch.trained(checkpoint_name(place), place, threads, options), place
+
+
+def _check_out(out: Path, resume: bool) -> None:
+    if out.exists() and not out.is_dir():
+        raise Abort(f"{out} is a file: name a folder for the results")
+    if (out / LOG).exists() and not resume:
+        raise Abort(f"{out} holds an evaluation: --resume goes on with it, or name another folder")
+    out.mkdir(parents=True, exist_ok=True)
+
+
+def _listed(
+    ctx: StageContext, suites: Sequence[Path], day: str, pool: str, checkpoint_id: str | None
+) -> tuple[list[EvalProblem], dict[str, int]]:
+    """The problems of the pool, one per key, and the reasons of file rows that are none."""
+    if pool not in POOLS:
+        raise Abort(f"pool {pool!a}: choose one of {', '.join(POOLS)}")
+    if suites:
+        return _of_files(ctx.settings, suites, pool)
+    return pool_problems(ctx, day, days_up_to(ctx, tables.PROBLEM_SUITES, day), pool, checkpoint_id), {}
+
+
+def _of_files(settings: Settings, suites: Sequence[Path], pool: str) -> tuple[list[EvalProblem], dict[str, int]]:
+    from trajectory_platform.evaluation.eval_problems import EvalProblem
+    from trajectory_platform.splits.pools import Shares
+    from trajectory_platform.splits.suite_files import read_suite_files, split_files
+
+    placed = split_files(
+        suites,
+        pool_key=settings.pool_key,
+        shares=Shares(settings.pool_train, settings.pool_dev, settings.pool_sealed),
+        hold_outs=settings.hold_outs,
+        max_cluster_share=settings.max_cluster_share,
+        min_problems_for_share=settings.min_problems_for_share,
+    )
+    found: dict[str, EvalProblem] = {}
+    unreadable: Counter[str] = Counter()
+    for row, place in zip(read_suite_files(suites), placed, strict=True):
+        if row.problem is None:
+            unreadable[row.error or "unreadable"] += 1
+        elif pool in ("all", place["pool"]):
+            problem = replace(row.problem, problem_id=row.problem_id, suite_id=row.suite)
+            found.setdefault(problem.problem_key, EvalProblem(problem, place["cluster_id"], place["pool"]))
+    return list(found.values()), dict(sorted(unreadable.items()))
+
+
+def _beside(selection: Selection, unreadable: Mapping[str, int], pool: str) -> Row:
+    """What stands beside the metrics: what the choice was made from."""
+    if not selection.chosen:
+        lacking = len(selection.no_reward)
+        raise Abort(f"nothing to attempt: pool {pool} holds {lacking} problems, none with a query and a reward")
+    return {"pool": pool, "available_problems": selection.available, "unreadable_problems": dict(unreadable)}
+
+
+def _leaks(subject: Subject, folder: Path | None, selection: Selection, pool: str) -> Row:
+    """How many of the problems were trained on; only ``all`` may hold one."""
+    trained = _trained_on(folder, selection.chosen)
+    if trained and pool != "all":
+        raise FailPartition(f"leak: {subject.name} was trained on traces of {', '.join(trained[:5])} (pool {pool})")
+    return {"trained_on_problems": len(trained)}
+
+
+def _market(ctx: StageContext, day: str, catalogue: Path | None) -> tuple[Place, ProductCatalogue]:
+    from trajectory_platform.evaluation.rollout_launch import Place
+    from trajectory_platform.sandbox.catalogue_index import build_index, open_world
+
+    if catalogue is not None:
+        folder = build_index(catalogue, ctx.settings.index_root).resolve()
+    else:
+        _, load = day_catalogue(ctx, day)
+        found = load()
+        if found is None:
+            raise Abort(f"{day} has no product catalogue in {ctx.settings.data_root}: name one")
+        folder = index_folder(ctx, day, found)
+    products = open_world(folder).catalogue
+    return Place(str(folder), products.digest), products
+
+
+def _scored(
+    settings: Settings, rollouts: Any, selection: Selection, products: ProductCatalogue, k: int, who: tuple[str, str]
+) -> list[Row]:
+    from trajectory_platform.evaluation import eval_rows
+
+    rules = eval_rows.Rules(settings.title_regime, settings.title_encoder, settings.attribute_rule)
+    measured = eval_rows.Measured(*who, STAGE)
+    rows: list[Row] = eval_rows.score_table(
+        rollouts, selection, products, rules, samples=k, measured=measured
+    ).to_pylist()
+    return rows
+
+
+def _trained_on(checkpoint: Path | None, chosen: Iterable[EvalProblem]) -> list[str]:
+    """Ids of chosen problems of which the checkpoint was trained on traces, as far as its folder says."""
+    from trajectory_platform.identity import safe_id
+
+    if checkpoint is None or not (checkpoint / "rows_report.json").is_file():
+        return []
+    report = jsontext.parse((checkpoint / "rows_report.json").read_bytes()).value
+    trained = {trace.partition(":")[2].partition("#")[0] for trace in report["times"]}
+    return sorted(one.problem.problem_id for one in chosen if safe_id(one.problem.problem_id) in trained)
+
+
+def _written(out: Path, rollouts: Any, scores: list[Row], beside: Row, seed: int) -> Row:
+    from trajectory_platform.evaluation.metrics import task_metrics
+    from trajectory_platform.evaluation.metrics_text import metrics_text
+
+    metrics = {**task_metrics(scores, seed=seed, resamples=RESAMPLES), **beside}
+    attempts = (row for batch in rollouts.to_batches(max_chunksize=64) for row in batch.to_pylist())
+    files = {
+        "rollouts": _write_lines(out / "rollouts.jsonl", map(_decoded, attempts)),
+        "scores": _write_lines(out / "scores.jsonl", map(_decoded, scores)),
+        "metrics": _write_lines(out / "metrics.json", [metrics]),
+    }
+    return {"files": files, "metrics": metrics, "text": metrics_text(metrics)}
+
+
+def _decoded(row: Row) -> Row:
+    """JSON text columns as JSON values: these files are read by people and by other programs."""
+    return {
+        name: jsontext.parse(value.encode()).value if name in _DECODED and isinstance(value, str) else value
+        for name, value in row.items()
+    }
+
+
+def _write_lines(path: Path, rows: Iterable[Row]) -> str:
+    """A file of JSON lines that appears whole or not at all."""
+    waiting = path.with_name(f".{path.name}.part")
+    with waiting.open("w", encoding="utf-8") as handle:
+        for row in rows:
+            handle.write(jsontext.dumps_line(row) + "\n")
+    waiting.replace(path)
+    return str(path)
+
+
+def _read_scores(path: Path) -> list[Row]:
+    from trajectory_platform.lake.tables import EVAL_SCORES
+
+    rows: list[Row] = []
+    for number, line in enumerate(_lines(path), 1):
+        row = jsontext.parse(line).value
+        if not isinstance(row, dict) or any(name not in row for name in EVAL_SCORES.columns):
+            raise Abort(f"{path} line {number} is no row of scores: give the scores.jsonl of an evaluation")
+        rows.append(row)
+    return rows
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        yield from (line for line in path.read_bytes().split(b"\n") if line.strip())
+    except OSError as error:
+        raise Abort(f"cannot read {path}: {error.strerror or error}") from error

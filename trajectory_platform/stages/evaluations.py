@@ -1,0 +1,269 @@
+"""The evaluations by rollouts: what a checkpoint achieves in the sandbox on problems it cannot have seen.
+
+One function for all of them; a stage of training is a row of :data:`EVALUATIONS`. Each publishes its attempts
+(``rollouts``, canonical traces with their proxy log) and their strict scores (``eval_scores``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trajectory_platform import jsontext
+from trajectory_platform.lake import tables
+from trajectory_platform.stages.checkpoints import beside_others, current_checkpoint, named
+from trajectory_platform.stages.context import Produced, StageContext, StageResult, input_digests, run_stage
+from trajectory_platform.stages.eval_pools import index_folder, pool_problems, record_sealed
+from trajectory_platform.stages.evaluation_files import compare_files as compare_files
+from trajectory_platform.stages.evaluation_files import evaluate_files as evaluate_files
+from trajectory_platform.stages.splits import days_up_to
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from trajectory_platform.evaluation.child import Runner
+    from trajectory_platform.evaluation.eval_problems import Selection
+    from trajectory_platform.evaluation.eval_rows import Rules
+    from trajectory_platform.evaluation.plan import ActionPlan
+    from trajectory_platform.evaluation.rollout_launch import Subject
+    from trajectory_platform.sandbox.products import ProductCatalogue
+
+LOGS = ".rollouts"  # below checkpoint_root: the logs of evaluations that are not published yet
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One evaluation.
+
+    Attributes:
+        asset: its name in the graph and in ``STAGE_SETTINGS``.
+        stage: its partition of ``rollouts`` and ``eval_scores``.
+        checkpoint: stage of the checkpoint it needs; ``checkpoint_asset``: that checkpoint's asset.
+        description: for people.
+        untrained: measure the model that the checkpoint started from, not the checkpoint.
+    """
+
+    asset: str
+    stage: str
+    checkpoint: str
+    checkpoint_asset: str
+    description: str
+    untrained: bool = False
+
+    @property
+    def part(self) -> dict[str, str]:
+        return {"stage": self.stage}
+
+
+EVALUATIONS = (
+    Evaluation(
+        asset="base_eval",
+        stage="base",
+        checkpoint="sft",
+        checkpoint_asset="sft_checkpoint",
+        description="The model **before** training (same tokenizer, template and limits) in the sandbox, on the same "
+        "problems as `sft_eval`: what training is compared with.",
+        untrained=True,
+    ),
+    Evaluation(
+        asset="sft_eval",
+        stage="sft",
+        checkpoint="sft",
+        checkpoint_asset="sft_checkpoint",
+        description="The day's SFT checkpoint in the sandbox on dev problems, one of each leak cluster first: strict "
+        "success, pass@k, hallucinated ids, what was cut. Crashes and timeouts are failures; problems without a "
+        "reward are counted apart. A killed run resumes.",
+    ),
+)
+
+
+def evaluate_stage(ctx: StageContext, day: str, *, row: Evaluation, run: Runner | None) -> StageResult:
+    """Attempts and strict scores of one checkpoint on the plan's pool as of ``day``.
+
+    A day without a checkpoint, a catalogue or a problem to attempt publishes empty with a ``state`` that says which.
+
+    Raises:
+        FailPartition: a problem of the pool was trained on, a damaged checkpoint, or the process died.
+    """
+    from trajectory_platform.evaluation.eval_rows import Rules
+    from trajectory_platform.stages.catalogue import day_catalogue
+    from trajectory_platform.training.recipe import load_recipe
+
+    chosen = ctx.settings
+    recipe = load_recipe(chosen.recipe)
+    rules = Rules(chosen.title_regime, chosen.title_encoder, chosen.attribute_rule)
+    seed = recipe.resolved(chosen.seed).seed if row.untrained else None
+    checkpoint = current_checkpoint(ctx, day, row.checkpoint)
+    subject = None if checkpoint is None else _subject(ctx, checkpoint, day, seed)
+    suite_days = days_up_to(ctx, tables.PROBLEM_SUITES, day)
+    catalogue_digest, load = day_catalogue(ctx, day)
+    logs: list[Path] = []
+
+    def body() -> Produced:
+        if checkpoint is None or subject is None:
+            return _nothing(ctx, row, day, None, "no_checkpoint")
+        catalogue = load()
+        if catalogue is None:
+            return _nothing(ctx, row, day, subject.name, "no_catalogue")
+        one = _Measurement(ctx, row, day, checkpoint, subject, recipe.evaluation)
+        return one.produced(one.selection(suite_days), catalogue, rules, run, logs)
+
+    result = run_stage(
+        ctx,
+        stage=row.asset,
+        day=day,
+        code_version=code_version(),
+        tables=(tables.ROLLOUTS, tables.EVAL_SCORES),
+        inputs={
+            **input_digests(ctx, {"leak_clusters": [day], "problem_suites": suite_days}),
+            "checkpoint": named(checkpoint),
+            "subject": subject.name if subject else "none",
+            "catalogue": catalogue_digest,
+        },
+        body=body,
+        part=row.part,
+        extra_settings={"plan": recipe.evaluation.rollouts.identity(), "plan_seed": recipe.evaluation.seed},
+    )
+    for log in logs:  # what it held is published now
+        log.unlink(missing_ok=True)
+    return result
+
+
+def evaluated_rows(ctx: StageContext, day: str, row: Evaluation) -> list[dict[str, Any]]:
+    """The ``eval_scores`` rows that the present settings made of a day; rows of other recipes are left out."""
+    import pyarrow.compute as pc
+
+    manifest = ctx.lake.manifest(tables.EVAL_SCORES, day, row.part)
+    if manifest is None or not manifest.summary["checkpoint_id"]:
+        return []
+    own = (pc.field("stage") == row.stage) & (pc.field("checkpoint_id") == manifest.summary["checkpoint_id"])
+    rows: list[dict[str, Any]] = ctx.lake.read(tables.EVAL_SCORES, [day], filter=own).to_pylist()
+    return rows
+
+
+@dataclass(frozen=True)
+class _Measurement:
+    """One evaluation that has something to measure."""
+
+    ctx: StageContext
+    row: Evaluation
+    day: str
+    checkpoint: dict[str, Any]
+    subject: Subject
+    plan: ActionPlan
+
+    def selection(self, suite_days: list[str]) -> Selection:
+        """The problems of the plan's pool; the checkpoint is whole and has seen none of them, or it fails here."""
+        from trajectory_platform.evaluation.eval_problems import select
+        from trajectory_platform.training.checkpoints import verify_checkpoint
+
+        ctx, plan = self.ctx, self.plan.rollouts
+        verify_checkpoint(Path(ctx.settings.checkpoint_root) / self.checkpoint["path"])
+        if plan.pool == "sealed":
+            record_sealed(ctx.lake, f"{self.row.stage} {self.day}", plan.sealed_reason)
+        problems = pool_problems(ctx, self.day, suite_days, plan.pool, self.checkpoint["checkpoint_id"])
+        return select(problems, limit=plan.problems, seed=self.plan.seed)
+
+    def produced(
+        self, selection: Selection, catalogue: ProductCatalogue, rules: Rules, run: Runner | None, logs: list[Path]
+    ) -> Produced:
+        """Attempt, score, and say what came out; the log of unpublished attempts is added to ``logs``."""
+        from trajectory_platform.evaluation import eval_rows, rollout_launch
+
+        place = rollout_launch.Place(str(index_folder(self.ctx, self.day, catalogue)), catalogue.digest)
+        identity = rollout_launch.attempts_identity(
+            self.subject, selection.chosen, self.plan.rollouts, self.plan.seed, place
+        )
+        attempts = self._published(identity)
+        if not selection.chosen:
+            attempts = tables.ROLLOUTS.schema().empty_table()
+        elif attempts is None:
+            root = Path(self.ctx.settings.checkpoint_root) / LOGS
+            logs.append(root / f"{self.row.stage}-{self.day}-{identity[:16]}.jsonl")
+            attempts = rollout_launch.roll_out(
+                subject=self.subject,
+                chosen=selection.chosen,
+                plan=self.plan.rollouts,
+                seed=self.plan.seed,
+                place=place,
+                log=logs[-1],
+                day=self.day,
+                stage=self.row.stage,
+                runner=run,
+            ).rollouts
+        measured = eval_rows.Measured(self.subject.name, self.day, self.row.stage)
+        scores = eval_rows.score_table(
+            attempts, selection, catalogue, rules, samples=self.plan.rollouts.samples, measured=measured
+        )
+        name, pool = self.subject.name, self.plan.rollouts.pool
+        summary = {**_summary(selection, attempts, scores, name, pool), "attempts_identity": identity[:16]}
+        return _outputs(self.ctx, self.row, self.day, name, attempts, scores, summary)
+
+    def _published(self, identity: str) -> pa.Table | None:
+        """The published attempts where they are these very ones: other rules of scoring attempt nothing again."""
+        import pyarrow.compute as pc
+
+        manifest = self.ctx.lake.manifest(tables.ROLLOUTS, self.day, self.row.part)
+        if manifest is None or manifest.summary.get("attempts_identity") != identity[:16]:
+            return None
+        own = (pc.field("stage") == self.row.stage) & (pc.field("checkpoint_id") == self.subject.name)
+        return self.ctx.lake.read(tables.ROLLOUTS, [self.day], filter=own)
+
+
+def code_version() -> str:
+    """Everything whose change may change an attempt or its score."""
+    from trajectory_platform.evaluation import conduct, eval_rows, rollout_launch
+    from trajectory_platform.judging import outcome
+
+    return " ".join((rollout_launch.versions(), eval_rows.VERSION, conduct.CONDUCT_VERSION, outcome.SCORER_VERSION))
+
+
+def _subject(ctx: StageContext, checkpoint: dict[str, Any], day: str, seed: int | None) -> Subject:
+    """The checkpoint itself, or with a seed the model it started from."""
+    from trajectory_platform.evaluation import rollout_launch
+
+    folder = Path(ctx.settings.checkpoint_root) / checkpoint["path"]
+    manifest = jsontext.parse(checkpoint["manifest"].encode()).value
+    threads = int(manifest["recipe"]["threads"])
+    if seed is not None:
+        return rollout_launch.untrained(manifest, folder, seed, threads, day)
+    return rollout_launch.trained(checkpoint["checkpoint_id"], folder, threads)
+
+
+def _nothing(ctx: StageContext, row: Evaluation, day: str, name: str | None, state: str) -> Produced:
+    summary = {"state": state, "checkpoint_id": name or "", "problems": 0, "attempts": 0}
+    empty = tables.ROLLOUTS.schema().empty_table(), tables.EVAL_SCORES.schema().empty_table()
+    return _outputs(ctx, row, day, name, *empty, summary)
+
+
+def _outputs(
+    ctx: StageContext,
+    row: Evaluation,
+    day: str,
+    name: str | None,
+    attempts: pa.Table,
+    scores: pa.Table,
+    summary: dict[str, Any],
+) -> Produced:
+    """Beside those of other recipes, as the checkpoints themselves are."""
+    listed = ((tables.ROLLOUTS, attempts), (tables.EVAL_SCORES, scores))
+    return Produced([beside_others(ctx, table, day, name, rows, row.part) for table, rows in listed], summary)
+
+
+def _summary(selection: Selection, attempts: pa.Table, scores: pa.Table, name: str, pool: str) -> dict[str, Any]:
+    outcomes = Counter(scores.column("outcome").to_pylist())
+    evaluated = scores.num_rows - outcomes["no_reward"]
+    counts: dict[str, Any] = {
+        "state": "ok" if selection.chosen else f"no_{pool}_problems",
+        "checkpoint_id": name,
+        "pool": pool,
+        "problems": len(selection.chosen),
+        "available_problems": selection.available,
+        "clusters": len({one.cluster_id for one in selection.chosen}),
+        "attempts": attempts.num_rows,
+        **{f"outcome_{outcome}": count for outcome, count in sorted(outcomes.items())},
+        "truncated": sum(scores.column("truncated").to_pylist()),
+    }
+    return counts | ({"success_share": outcomes["success"] / evaluated} if evaluated else {})
