@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import typer
 
-from trajectory_platform.commands import arena, flow, folder, lake, questions, sandbox, traces
+from trajectory_platform.commands import arena, evaluation, flow, folder, lake, questions, sandbox, traces
 from trajectory_platform.errors import Abort, PlatformError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 app.add_typer(flow.app)
 app.add_typer(folder.app)
+app.add_typer(evaluation.app)
 app.add_typer(questions.app)
 app.add_typer(arena.app, name="arena")
 app.add_typer(sandbox.app, name="sandbox")

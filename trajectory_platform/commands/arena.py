@@ -16,21 +16,47 @@ app = typer.Typer(help="The simulated arena.", no_args_is_help=True)
 @app.command("simulate")
 def arena_simulate(
     out: Annotated[Path, typer.Option(help="folder to write the days into")],
-    days: Annotated[int, typer.Option(min=1)] = 3,
-    traces_per_day: Annotated[int, typer.Option(min=1, help="(run, problem) pairs a day")] = 400,
+    days: Annotated[int | None, typer.Option(min=1, help="default 3")] = None,
+    traces_per_day: Annotated[int | None, typer.Option(min=1, help="(run, problem) pairs a day; default 400")] = None,
     first_day: Annotated[
         str, typer.Option(help="UTC day of the first folder; the era decides the format")
     ] = "2026-05-02",
     seed: Annotated[int, typer.Option()] = 0,
+    knobs: Annotated[Path | None, typer.Option(help="YAML file of knobs; the options here win over it")] = None,
+    miners: Annotated[int | None, typer.Option(min=1, help="miners that submit on a day")] = None,
+    axis_b: Annotated[float | None, typer.Option(min=0, max=1, help="share of pairs whose calls code makes")] = None,
+    copying: Annotated[float | None, typer.Option(min=0, max=1, help="share of pairs by copied agents")] = None,
+    adversaries: Annotated[
+        float | None, typer.Option(min=0, max=1, help="share of pairs with injections, forged logs or staged calls")
+    ] = None,
+    noise: Annotated[float | None, typer.Option(min=0, max=1, help="share of pairs that are odd by accident")] = None,
+    era: Annotated[str | None, typer.Option(help="day whose formats apply to all days")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="processes; they change no byte")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write days in the published layout with scripted miners, and the truth beside them."""
+    from trajectory_platform.arena.knobs import load_knobs
     from trajectory_platform.arena.simulate import simulate
     from trajectory_platform.stages.progress import day_bars
 
+    options = {
+        "days": days,
+        "traces_per_day": traces_per_day,
+        "miners": miners,
+        "axis_b": axis_b,
+        "copying": copying,
+        "adversaries": adversaries,
+        "noise": noise,
+        "era": None if era is None else day_of(era),
+    }
     with day_bars("simulating") as advance:
         report = simulate(
-            out, days=days, traces_per_day=traces_per_day, seed=seed, first_day=day_of(first_day), progress=advance
+            out,
+            seed=seed,
+            first_day=day_of(first_day),
+            knobs=load_knobs(knobs, options),
+            workers=workers,
+            progress=advance,
         )
-    facts = {**report.__dict__, "out": str(out)} if hasattr(report, "__dict__") else {"out": str(out)}
+    facts = {**report.__dict__, "out": str(out)}
     print_json(facts) if as_json else typer.echo(counts_text(facts))
