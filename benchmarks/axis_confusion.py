@@ -14,10 +14,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from trajectory_platform import jsontext
 from trajectory_platform.curation.agency import decide
 from trajectory_platform.sources.files import FileSource
 from trajectory_platform.traces.container import Limits
-from trajectory_platform.traces.evidence import extract, size
+from trajectory_platform.traces.evidence import extract
 from trajectory_platform.traces.inventory import inventory_folder
 from trajectory_platform.traces.normalise import normalise_batches
 from trajectory_platform_tests.curation.labelled_days import LabelledTrace, load, messages
@@ -95,7 +96,7 @@ def speed(traces: list[LabelledTrace]) -> None:
         for steps, binding, shown in work:
             decide(shown, extract(steps or [], binding=binding))
         rounds.append(time.process_time() - started)
-    stored = sum(size(extract(steps or [], binding=binding)) for steps, binding, _ in work)
+    stored = sum(len(jsontext.dumps(extract(steps or [], binding=binding))) for steps, binding, _ in work)
     each = min(rounds) / len(work) * 1e6
     print(f"\nevidence + decision: {each:.0f} us CPU per trace; {stored / len(work):.0f} bytes stored")
 

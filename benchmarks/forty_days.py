@@ -1,6 +1,7 @@
 """Forty days of the arena, generated, ingested and curated in one go.
 
-    python benchmarks/forty_days.py [--days 40] [--traces 2000] [--first-day 2026-03-26] [--workers N] [--keep DIR]
+    python benchmarks/forty_days.py [--days 40] [--traces 2000] [--first-day 2026-03-26] [--workers N]
+        [--ingest-workers N] [--keep DIR]
 
 Claims: the first 40 days of the subnet (all eras occur: bare lists without a log, the log, envelopes, the whole-file
 uploads, discrete scores) go from nothing to an axis-A corpus with memory that depends on the catalogue and one day,
@@ -36,7 +37,8 @@ def main() -> None:
     parser.add_argument("--traces", type=int, default=2_000, help="pairs a day")
     parser.add_argument("--first-day", type=date.fromisoformat, default=date(2026, 3, 26))
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=None, help="processes of the arena and of the normaliser")
+    parser.add_argument("--workers", type=int, default=None, help="processes of the arena; default one per CPU")
+    parser.add_argument("--ingest-workers", type=int, default=1, help="processes of the normaliser")
     parser.add_argument("--keep", type=Path, default=None, help="folder for days and lake, instead of a temporary one")
     parser.add_argument("--phase", choices=PHASES, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -74,6 +76,7 @@ def child(options: argparse.Namespace, root: Path, phase: str) -> dict[str, Any]
     """Run one phase in a process of its own and read its one line of JSON."""
     arguments = ["--phase", phase, "--keep", str(root), "--days", str(options.days), "--traces", str(options.traces)]
     arguments += ["--first-day", options.first_day.isoformat(), "--seed", str(options.seed)]
+    arguments += ["--ingest-workers", str(options.ingest_workers)]
     arguments += [] if options.workers is None else ["--workers", str(options.workers)]
     done = subprocess.run([sys.executable, __file__, *arguments], stdout=subprocess.PIPE, check=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -151,9 +154,12 @@ def ingest(options: argparse.Namespace) -> dict[str, Any]:
     from trajectory_platform.stages.plain import ingest_days
 
     root = options.keep
-    settings = Settings(data_root=str(root / "days"), lake_uri=str(root / "lake"), first_day=options.first_day)
-    if options.workers is not None:
-        settings = settings.model_copy(update={"workers": options.workers})
+    settings = Settings(
+        data_root=str(root / "days"),
+        lake_uri=str(root / "lake"),
+        first_day=options.first_day,
+        workers=options.ingest_workers,
+    )
     stages: dict[str, float] = {}
     funnel: dict[str, Counter[str]] = {
         "rows": Counter(),

@@ -3,7 +3,8 @@
     python benchmarks/simulate_throughput.py [--traces 20000] [--days 1] [--seed 1] [--workers N] [--out DIR]
 
 Prints traces/s by the clock and per CPU second, peak memory of this process and of its largest worker, bytes a trace,
-and the cost of one search that is not in the cache. Without ``--out`` the days are written to a temporary folder and removed.
+and the cost of one search that is not in the cache. Without ``--out`` the days are written to a temporary folder
+and removed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def main() -> int:
         print(f"simulate      {wall:8.1f} s          {report.pairs / wall:8.0f} traces/s")
         print(f"CPU           {cpu:8.1f} s          {report.pairs / cpu:8.0f} traces/s of one core")
         print(
-            f"peak          {own.ru_maxrss / 1024:8.0f} MiB here  {workers.ru_maxrss / 1024:8.0f} MiB in the largest worker"
+            f"peak          {own.ru_maxrss / 1024:8.0f} MiB here  {workers.ru_maxrss / 1024:8.0f} MiB in a worker"
         )
         print(f"artifacts     {stored / 2**20:8.1f} MiB      {stored / report.executed:8.0f} bytes/trace (gzip)")
         print(f"search        {fresh_search_ms(out):8.2f} ms per search that is not cached")

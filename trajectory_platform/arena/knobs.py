@@ -62,7 +62,7 @@ class Knobs(BaseModel):
         miners: distinct hotkeys that submit on a day. Default: as many as the traces need.
         axis_b: share of pairs whose calls are made by code (kinds ``b_*``).
         copying: share of pairs by agents that copied released code.
-        adversaries: share of pairs that inject text, forge a log or state a call they never made.
+        adversaries: share of pairs that inject text, forge a log, or let the model repeat calls that code decided.
         noise: share of pairs that are odd by accident: crashes, malformed steps, clocks, wrong verdicts.
         era: day whose formats and rules apply to all days; None: each day its own (domain 1.11).
         validators_per_entry: least and most validators that run one entry.
@@ -82,8 +82,8 @@ class Knobs(BaseModel):
     miners: int | None = Field(default=None, ge=1)
     axis_b: Share = 0.15
     copying: Share = 0.08
-    adversaries: Share = 0.024
-    noise: Share = 0.185
+    adversaries: Share = 0.05
+    noise: Share = 0.19
     era: date | None = None
     validators_per_entry: Annotated[tuple[int, int], BeforeValidator(_span)] = rules.VALIDATORS_PER_ENTRY
     race_share: Annotated[float, Field(ge=0.0, le=0.5)] = 0.08

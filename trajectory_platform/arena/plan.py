@@ -18,8 +18,10 @@ QUALIFYING, RACE = "QUALIFYING", "RACE"
 HONEST = {"a_xml": 27, "a_native": 23, "a_refine": 10, "a_verify": 6, "a_composite": 9}
 POOR = {"a_poor": 3}
 MIXED = {"mixed_ab": 5}
-AXIS_B = {"b_regex": 6, "b_classifier": 5, "b_narrator": 4, "b_echo": 2, "b_decoy": 2}
+AXIS_B = {"b_regex": 6, "b_classifier": 5, "b_narrator": 4, "b_decoy": 2}
+THEATRE = {"b_echo": 1}  # axis B that states its calls as the model's: adversaries by kind, not by quirk
 COPYCAT = "copycat"
+THEATRE_SHARE = 0.35  # of the adversaries
 _HONEST = tuple(HONEST)
 _ANY = (*_HONEST, "a_poor", "b_regex", "b_classifier", "b_narrator", "mixed_ab")
 
@@ -168,7 +170,8 @@ class RunPlan:
 
 def kind_weights(knobs: Knobs) -> dict[str, float]:
     """Share of pairs per kind; they sum to 1. What copying and axis B leave is divided among the other camps."""
-    shares = _camp(AXIS_B, knobs.axis_b) | {COPYCAT: knobs.copying}
+    theatre = _camp(THEATRE, min(knobs.axis_b, knobs.adversaries * THEATRE_SHARE))
+    shares = _camp(AXIS_B, knobs.axis_b - sum(theatre.values())) | theatre | {COPYCAT: knobs.copying}
     return _camp(HONEST | POOR | MIXED, 1.0 - knobs.axis_b - knobs.copying) | shares
 
 
@@ -240,7 +243,9 @@ def set_quirks(rng: Random, plans: Sequence[RunPlan], knobs: Knobs) -> None:
             places.setdefault(plan.agent.kind, []).append((plan, problem.problem_id))
     for kind in sorted(places):
         rng.shuffle(places[kind])
-    for table, share in ((ADVERSE, knobs.adversaries), (NOISE, knobs.noise)):
+    weights = kind_weights(knobs)
+    by_quirk = knobs.adversaries - sum(weights.get(kind, 0.0) for kind in THEATRE)
+    for table, share in ((ADVERSE, by_quirk), (NOISE, knobs.noise)):
         total = sum(weight for weight, _ in table.values())
         left = 0.0  # what found no place goes to the next quirk of the table
         for quirk, (weight, kinds) in table.items():

@@ -6,13 +6,33 @@ from typing import Annotated
 
 import typer
 
-from trajectory_platform.commands.opened import JsonOption, open_lake, settings
+from trajectory_platform.commands.opened import JsonOption, day_of, open_lake, settings
 from trajectory_platform.errors import Abort
 from trajectory_platform.output import print_json
 
 app = typer.Typer()
 leaks_app = typer.Typer(help="Why problems leak into one another.", no_args_is_help=True)
 lineage_app = typer.Typer(help="Which traces fed which checkpoint.", no_args_is_help=True)
+
+
+@app.command("judge-calibration")
+def judge_calibration(
+    first: Annotated[str | None, typer.Option("--from", help="first day; default the first judged")] = None,
+    last: Annotated[str | None, typer.Option("--to", help="last day; default the newest judged")] = None,
+    day_dir: Annotated[str | None, typer.Option("--in", help="a day folder instead of the lake")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """How far the judges agree with the validators, per score regime: whether a cheaper judge can be trusted."""
+    from trajectory_platform.stages import calibration
+    from trajectory_platform.stages.context import StageContext
+    from trajectory_platform.stages.folder import open_folder
+
+    if day_dir is not None:
+        facts = calibration.calibrate_folder(open_folder(settings(), day_dir))
+    else:
+        facts = calibration.calibration_facts(StageContext(settings()), _iso(first), _iso(last))
+    text = facts.pop("text")
+    print_json(facts) if as_json else typer.echo(text)
 
 
 @leaks_app.command("explain")
@@ -68,3 +88,7 @@ def sql(
         typer.echo(render_table(table))
         if sealed is None:
             typer.echo("rows of sealed problems are left out; --sealed REASON reads them too", err=True)
+
+
+def _iso(day: str | None) -> str | None:
+    return None if day is None else day_of(day).isoformat()

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from trajectory_platform.curation.uses import DEFAULT_USES, USES
 from trajectory_platform.errors import Abort
+from trajectory_platform.judging.verdicts import CONTINUOUS, DISCRETE, LLM, RULES, STEP0_ONLY
 
 if TYPE_CHECKING:
     from trajectory_platform.settings import Settings
@@ -25,35 +26,36 @@ DAY_STAGES = ("copies", "strategy", "caps")
 STAGES = (*ROW_STAGES, *DAY_STAGES)
 # Without them a row has no text, no axis, no outcome or no verdict, and conservation or the contract would break.
 ALWAYS_ON = frozenset({"ingest", "read", "axis", "outcome", "judge"})
+REGIMES = frozenset({STEP0_ONLY, CONTINUOUS, DISCRETE, RULES, LLM})
 
 
 class FilterConfig(BaseModel):
-    """Configuration of the structural filter.
-
-    Attributes:
-        order: row stages in the order in which they object; the first one named is the rejecting one.
-        off: stages that are skipped.
-        reasoning: lowest passing quality per score regime. A regime that is not named cannot be gated: its verdicts
-            leave a trace unjudged.
-        uses: situation -> uses; every situation needs at least one.
-    """
+    """Configuration of the structural filter; ``docs/filter.md`` is made from the descriptions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    order: tuple[str, ...] = ROW_STAGES
-    off: frozenset[str] = frozenset()
-    judge: str = "rules"
+    order: tuple[str, ...] = Field(
+        ROW_STAGES,
+        description="stages of one trace in the order in which they object; each once, ingest and read first",
+    )
+    skip: frozenset[str] = Field(frozenset(), description="stages that are skipped")
+    judge: str = Field("rules", description="whose verdicts count where the validator's cannot be gated")
 
     a_min_share: float = Field(0.8, gt=0, le=1, description="matched share from which a trace can be axis A")
     b_max_share: float = Field(0.2, ge=0, lt=1, description="matched share up to which a trace can be axis B")
     accept_proven_agents: bool = Field(
         False, description="accept unknown traces of agent versions whose evidenced traces of the day are axis A"
     )
-    proven_share: float = Field(0.95, gt=0, le=1)
-    proven_traces: int = Field(20, ge=1)
+    proven_share: float = Field(0.95, gt=0, le=1, description="share of axis A among them from which a version counts")
+    proven_traces: int = Field(20, ge=1, description="evidenced traces that a version needs at least")
 
-    reasoning: Mapping[str, float] = Field(default_factory=lambda: {"discrete": 0.7, "rules": 0.7, "llm": 0.7})
-    uses: Mapping[str, tuple[str, ...]] = Field(default_factory=lambda: dict(DEFAULT_USES))
+    reasoning: Mapping[str, float] = Field(
+        default_factory=lambda: {"discrete": 0.7, "rules": 0.7, "llm": 0.7},
+        description="lowest passing quality per score regime; verdicts of a regime that is not named cannot be gated",
+    )
+    uses: Mapping[str, tuple[str, ...]] = Field(
+        default_factory=lambda: dict(DEFAULT_USES), description="uses per situation, one or more each"
+    )
     min_format: float = Field(0.0, ge=0, le=1, description="format score below which a success is no example for SFT")
     viewed_required: bool = Field(
         True, description="a success whose recommended products were never opened is a shortcut, not for SFT"
@@ -75,13 +77,22 @@ class FilterConfig(BaseModel):
             raise ValueError("ingest and read come first: nothing else can be told about a row that has no text")
         return value
 
-    @field_validator("off")
+    @field_validator("skip")
     @classmethod
     def _may_be_off(cls, value: frozenset[str]) -> frozenset[str]:
         if unknown := sorted(value - set(STAGES)):
             raise ValueError(f"unknown stage {', '.join(unknown)}")
         if needed := sorted(value & ALWAYS_ON):
             raise ValueError(f"{', '.join(needed)} cannot be switched off")
+        return value
+
+    @field_validator("reasoning")
+    @classmethod
+    def _gates_of_known_regimes(cls, value: Mapping[str, float]) -> Mapping[str, float]:
+        if unknown := sorted(value.keys() - REGIMES):
+            raise ValueError(f"unknown score regime {', '.join(unknown)}; known are {', '.join(sorted(REGIMES))}")
+        if wrong := sorted(regime for regime, gate in value.items() if not 0 <= gate <= 1):
+            raise ValueError(f"the gate of {', '.join(wrong)} must be in [0, 1]")
         return value
 
     @field_validator("uses")
@@ -103,12 +114,12 @@ class FilterConfig(BaseModel):
 
     def active(self, stage: str) -> bool:
         """Whether a stage is applied."""
-        return stage not in self.off
+        return stage not in self.skip
 
     def identity(self) -> dict[str, Any]:
         """All of it as JSON values, for the identity of a partition."""
         dumped = self.model_dump(mode="json")
-        return {**dumped, "off": sorted(dumped["off"])}
+        return {**dumped, "skip": sorted(dumped["skip"])}
 
 
 def filter_config(settings: Settings) -> FilterConfig:

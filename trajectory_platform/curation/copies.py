@@ -98,13 +98,17 @@ def near_copies(rows: Iterable[Signed], *, similarity: float) -> dict[str, Copy]
 def _copies_of_group(members: list[Signed], threshold: float) -> dict[str, Copy]:
     ranked = sorted(members, key=lambda row: (-row.quality, row.name))
     # Equal calls of one agent get one answer: what an earlier one was compared with is all that a later one can meet.
-    first: dict[tuple[str, str | None], int] = {}
-    distinct = [row for row in ranked if first.setdefault((row.signature, row.agent), len(first)) == len(first) - 1]
+    places: dict[tuple[str, str | None], int] = {}
+    distinct: list[Signed] = []
+    for row in ranked:
+        if (row.signature, row.agent) not in places:
+            places[row.signature, row.agent] = len(distinct)
+            distinct.append(row)
     kept = _Kept(distinct, threshold)
     answers = [kept.take(place) for place in range(len(distinct))]
     found = {}
     for row in ranked:
-        answer = answers[first[row.signature, row.agent]]
+        answer = answers[places[row.signature, row.agent]]
         if answer is not None:
             found[row.name] = answer
     return found

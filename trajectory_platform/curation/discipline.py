@@ -14,7 +14,7 @@ from trajectory_platform.curation.config import FilterConfig
 from trajectory_platform.sandbox.products import SERVICES
 from trajectory_platform.sandbox.search import ServerError, parse_page, parse_price
 
-DISCIPLINE_VERSION = "discipline-1"
+DISCIPLINE_VERSION = "discipline-2"
 _SORTS = ("priceasc", "pricedesc", "order", "default")
 
 
@@ -38,31 +38,34 @@ def violations(judged: Mapping[str, Any], config: FilterConfig) -> list[str]:
 def ineffective_filters(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     """Filters of searches that the server ignores in silence (domain 3, the table of bad values; domain 6: 20, 21).
 
-    The agent saw unfiltered rows and learned that a filter was applied. One flag per kind: ``ineffective_price``,
-    ``ineffective_service``, ``ineffective_sort``, ``ineffective_page`` (no rows come back at all).
+    The agent saw unfiltered rows and learned that a filter was applied. One flag per kind: ``ineffective_price`` (no
+    bound, or one of two sides, can be read), ``ineffective_service``, ``ineffective_sort``, ``ineffective_page`` (no
+    rows come back at all). The searches inside ``find_products_in_same_shop`` count as well.
     """
     found: set[str] = set()
     for message in messages:
         for call in message.get("tool_calls") or ():
             function = call["function"]
-            if function["name"] != "find_product":
+            arguments = _json(function["arguments"])
+            if not isinstance(arguments, dict):
                 continue
-            try:
-                arguments = orjson.loads(function["arguments"])
-            except ValueError:
-                continue
-            if isinstance(arguments, dict):
+            if function["name"] == "find_product":
                 found.update(_ineffective(arguments))
+            elif function["name"] == "find_products_in_same_shop":
+                inner = arguments.get("product_queries")
+                inner = _json(inner) if isinstance(inner, str) else inner
+                for one in inner if isinstance(inner, list) else ():
+                    found.update(_ineffective(one) if isinstance(one, dict) else ())
     return sorted(found)
 
 
 def _ineffective(arguments: Mapping[str, Any]) -> list[str]:
     found = []
     price = _text(arguments.get("price"))
-    if price and parse_price(price) == (None, None):
+    if price and _lost_bound(price):
         found.append("ineffective_price")
-    services = [name for name in (_text(arguments.get("service")) or "").split(",") if name]
-    if any(name not in SERVICES for name in services):
+    service = _text(arguments.get("service")) or ""
+    if service != "default" and any(name and name not in SERVICES for name in service.split(",")):
         found.append("ineffective_service")
     sort = _text(arguments.get("sort"))
     if sort and sort not in _SORTS:
@@ -75,6 +78,22 @@ def _ineffective(arguments: Mapping[str, Any]) -> list[str]:
         except ServerError:
             found.append("ineffective_page")
     return found
+
+
+def _lost_bound(price: str) -> bool:
+    """Whether the price, or a side of it that says something, has no effect ("PHP 100-200" only bounds from above)."""
+    bounds = parse_price(price)
+    if bounds == (None, None):
+        return True
+    sides = price.split("-")
+    return any(side.strip() and bound is None for side, bound in zip(sides, bounds, strict=True))
+
+
+def _json(text: Any) -> Any:
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return None
 
 
 def _text(value: Any) -> str | None:

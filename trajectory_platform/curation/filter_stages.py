@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 
 from trajectory_platform.curation.agency import AxisDecision
 from trajectory_platform.curation.config import FilterConfig
+from trajectory_platform.curation.read_reasons import READ_REASONS
 from trajectory_platform.errors import RejectRow
 
 Row = dict[str, Any]
+# What is merely not shown; a log that is forged, cannot be true or was bypassed is never excused by other traces.
+UNEVIDENCED = frozenset({"log_absent", "replies_truncated"})
 
 
 class Rejection(NamedTuple):
@@ -67,7 +70,7 @@ def _ingest(case: Case) -> Rejection | None:
 
 def _read(case: Case) -> Rejection | None:
     raw, row = case.raw, case.row
-    if raw["state"] == "unreadable" and raw["state_reason"] != "duplicate_line":
+    if raw["state"] == "unreadable" and not (_is_duplicate(raw) and case.config.active("duplicate")):
         return Rejection("read", raw["state_reason"] or "unreadable", raw["state_detail"])
     if raw["state"] != "trace":
         return None
@@ -80,13 +83,17 @@ def _read(case: Case) -> Rejection | None:
 
 def _duplicate(case: Case) -> Rejection | None:
     raw = case.raw
-    if raw["state"] == "unreadable" and raw["state_reason"] == "duplicate_line":
+    if _is_duplicate(raw):
         first = raw["trace_id"].rpartition("#")[0] or None
         return Rejection("duplicate", "duplicate_line", raw["state_detail"], duplicate_of=first)
     if raw["state"] == "trace" and raw["duplicates_differ"]:
         # The scored dialogue may be another than the published one (domain 8.5): the first line has no use either.
         return Rejection("duplicate", "conflicting_lines", "further lines for this problem differ from the first")
     return None
+
+
+def _is_duplicate(raw: Mapping[str, Any]) -> bool:
+    return bool(raw["state"] == "unreadable" and raw["state_reason"] == "duplicate_line")
 
 
 def _injection(case: Case) -> Rejection | None:
@@ -124,7 +131,7 @@ def _axis(case: Case) -> Rejection | None:
     axis = case.axis
     if axis is None:
         return None
-    if axis.label == "unknown" and case.proven:
+    if axis.label == "unknown" and case.proven and axis.reason in UNEVIDENCED and not axis.theatre_suspected:
         return None
     if axis.label != "A":
         return Rejection("axis", f"axis_{axis.label.lower()}", axis.reason)
@@ -163,15 +170,6 @@ def _judge(case: Case) -> Rejection | None:
         return Rejection("judge", "unjudged", detail, retryable=True)
     return None
 
-
-# What the readers can give as reason of a row that cannot be read; test_filter_table compares it with their code.
-READ_REASONS: tuple[tuple[str, str], ...] = (
-    ("trajectory_missing", "the row is a trace, but no trajectory was read for it; retried"),
-    (
-        "...",
-        "the reader's own reason, e.g. truncated_gzip, too_deep, tool_call_not_list; `traces lint` explains a file",
-    ),
-)
 
 ROW_STAGE_TABLE: tuple[FilterStage, ...] = (
     FilterStage(

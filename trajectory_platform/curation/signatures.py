@@ -3,11 +3,12 @@
 Two traces with near-equal signatures on variants of one problem did the same. The signature is stored with the corpus,
 so that copies can be found across days without the messages.
 
-The shingles of a trace are, for every call, its place in the sequence (the tool after the tool before it) and each word
-of its arguments in the form in which they take effect: aliases, argument order, defaults and filters the server ignores
-make no difference. Words count per tool and not per call, so that one more search moves no other shingle; a repeated
-shingle counts as often as it occurs. One changed search word among n shingles costs 2 / (n + 1) of the similarity. A
-sequence that is short has few shingles, never none: two short sequences are near-equal only where they are equal.
+The shingles of a trace are, for every call, its place (the tool before it, the tool, and how many words each of its
+arguments has) and each word of its arguments in the form in which they take effect: aliases, argument order, defaults
+and filters the server ignores make no difference. Words count per tool and not per call, so that one more search moves
+no other shingle; a repeated shingle counts as often as it occurs. Of n shingles one changed word leaves a similarity of
+(n - 1) / (n + 1), one more word or filter (n - 1) / (n + 2): in a search, view, recommend, terminate of 10 shingles
+0.82 and 0.75, in 30 shingles 0.94 and 0.91. A short sequence has few shingles, never none.
 """
 
 from __future__ import annotations
@@ -82,10 +83,12 @@ def call_shingles(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         for call in message.get("tool_calls") or ():
             function = call["function"]
             name = str(function["name"])
-            yield f"{before}>{name}"
+            arguments = _effective(name, function["arguments"])
+            words = {key: _words(name, key, arguments[key]) for key in sorted(arguments)}
+            yield f"{before}>{name} " + " ".join(f"{key}:{len(found)}" for key, found in words.items())
             before = name
-            for key, text in _effective(name, function["arguments"]).items():
-                for word in _words(name, key, text):
+            for key, found in words.items():
+                for word in found:
                     yield f"{name} {key} {word}"
 
 

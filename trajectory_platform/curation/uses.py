@@ -27,6 +27,14 @@ DEFAULT_USES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         OWN_POLICY: (DESIRABLE,),  # a checkpoint of ours in the arena: not copied into its successors by imitation
     }
 )
+SITUATIONS: tuple[tuple[str, str], ...] = (
+    (FAILURE, "the outcome is no success"),
+    (UNSEEN_ID, "a success that recommends a product which no result of the trace showed, or that does not exist"),
+    (BELOW_GATE, "a success whose reasoning is below the gate of its regime"),
+    (UNDISCIPLINED, "a success that broke the protocol, or took a shortcut (`violations` in `curation/discipline.py`)"),
+    (OWN_POLICY, "a clean success of one of our own checkpoints in the arena"),
+    (CLEAN, "any other success"),
+)
 
 
 def situation(

@@ -20,7 +20,7 @@ from trajectory_platform.curation import quality
 from trajectory_platform.judging import dialogue, reasoning
 from trajectory_platform.traces.call_flags import call_flags
 
-CONDUCT_VERSION = "conduct-1"
+CONDUCT_VERSION = "conduct-2"
 PARTS = {
     "searched": "a search came before the last recommendation",
     "refined": "a later search differs from one whose result was seen, or the first search showed all that was chosen",
@@ -33,8 +33,6 @@ PARTS = {
 }
 _SEARCHES = frozenset({"find_product", "find_products_in_same_shop"})
 # The rules judge's first gate is about tokens of the log, which is not asked here: the log is said to pass it.
-_INFERRED = {"log_present": True, "events": [{"kind": "inference", "completion_tokens": reasoning.MIN_TOKENS}]}
-_COMPARISON_GATE = 3  # 0-based: a trace that fails here, or nowhere, has named a datum of a result
 
 
 class Conduct(NamedTuple):
@@ -73,7 +71,7 @@ def assess(messages: list[dict[str, Any]], *, recommended: Sequence[str] | None 
         "searched": float(last is not None and bool(early)),
         "refined": float(traits.refined or _sufficed(early, ids)),
         "verified": traits.verified_share,
-        "grounded": float(_grounded(messages, results)),
+        "grounded": float(reasoning.names_result_datum(messages, results)),
         "disciplined": float(not dialogue.discipline(calls, ids, steps)),
         "known_ids": sum(map(seen.shows, ids)) / len(ids) if ids else 0.0,
         "no_repeats": max(0.0, 1 - traits.repeats / len(calls)) if calls else 0.0,
@@ -121,10 +119,6 @@ def _arguments(text: Any) -> Any:
 def _sufficed(searches: list[dialogue.Call], ids: list[str]) -> bool:
     """Whether the first search already showed everything that was recommended: nothing was left to refine."""
     return bool(searches and ids) and all(map(dialogue.seen_ids(searches[:1], []).shows, ids))
-
-
-def _grounded(messages: list[dict[str, Any]], results: list[Any]) -> bool:
-    return reasoning.judge(messages, _INFERRED, results).failed in (None, _COMPARISON_GATE)
 
 
 def _effective(call: dialogue.Call) -> bool:

@@ -1,7 +1,7 @@
 """Asking one trace's judgment of the configured models until one gives a value or all have failed (domain 2.6).
 
 One owner of retries: who waits, for how long and who is asked next is decided here. A rate limit pauses a model for
-all traces, not only for the one that met it (case E12). Every reply is journalled before it is read.
+all traces, not only for the one that met it (case E12). Every reply is journalled before it is used.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from trajectory_platform.identity import sha256_hex
 from trajectory_platform.judging import rubric
@@ -18,19 +18,46 @@ from trajectory_platform.judging.judge_budget import Reservation, Spending
 from trajectory_platform.judging.judge_journal import REPLY_CHARS
 from trajectory_platform.judging.judge_models import JudgeConfig, JudgeModel
 from trajectory_platform.judging.judge_reply import JudgeReply, parse
-from trajectory_platform.judging.judge_router import BROKEN_BODY, FATAL, TIMEOUT, WAITING, CallFailure, RawReply
+from trajectory_platform.judging.judge_router import (
+    BROKEN_BODY,
+    FATAL,
+    FILTERED,
+    FORBIDDEN,
+    INFRASTRUCTURE,
+    RATE_LIMITED,
+    REFUSED_REQUEST,
+    TIMEOUT,
+    WAITING,
+    CallFailure,
+    RawReply,
+)
 
 FIRST_WAIT_S, LONGEST_BACKOFF_S = 5.0, 10.0
-HANG_GRACE_S = 5.0  # beyond a model's own timeout, for a client that does not keep it
-_NOT_AGAIN = frozenset({"refused", "filtered"})  # another model may answer, the same one will not
+HANG_GRACE_S = 2.0  # beyond a model's own timeout, for an answer that drips or a client that does not keep it
+# The same question would get the same answer; another model may do better.
+NOT_AGAIN = frozenset({"refused", "filtered", "truncated"})
+_THIS_TRACE = frozenset({FILTERED, FORBIDDEN, REFUSED_REQUEST})
 
-BUDGET, CIRCUIT, NO_MODEL = "budget_exhausted", "circuit_open", "no_model_available"
+BUDGET, CIRCUIT, NO_MODEL, INTERRUPTED = "budget_exhausted", "circuit_open", "no_model_available", "interrupted"
+# Nulls of a run, not of a reply or a call, and what each means for people.
+STOPS = {
+    BUDGET: "the budget of the run or the day would not cover another call",
+    CIRCUIT: "too many traces in a row were answered by no endpoint",
+    NO_MODEL: "no model is left that may be asked",
+}
 
 
 class Asks(Protocol):
     """One call to one model; raises CallFailure (``judge_router.JudgeRouter`` is one)."""
 
     async def ask(self, model: JudgeModel, messages: Sequence[dict[str, str]]) -> RawReply: ...
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """An endpoint that holds connections of the running event loop."""
+
+    async def close(self) -> None: ...
 
 
 class Answer(NamedTuple):
@@ -59,6 +86,24 @@ class _ModelState:
     paused_until: float = 0.0
     next_start: float = 0.0
     disabled: str | None = None
+    answered: bool = False
+
+
+@dataclass
+class _Tries:
+    """What one trace has met so far, by model name."""
+
+    about: Mapping[str, Any]
+    nonce: str
+    only: str | None
+    given_up: Counter[str] = field(default_factory=Counter)  # replies that could not be read
+    failures: Counter[str] = field(default_factory=Counter)  # calls without a reply
+    usd: float = 0.0
+    calls: int = 0
+    reason: str = NO_MODEL
+
+    def null(self, reason: str | None = None) -> Answer:
+        return Answer(None, reason or self.reason, None, None, self.usd, self.calls)
 
 
 @dataclass
@@ -69,6 +114,7 @@ class Asker:
         record: takes one row of ``judge_calls`` (without day and sequence) and makes it durable.
         clock, sleep: monotonic seconds and how to wait; injected, so that tests need no waiting.
         stopped: why no further call is made, or None.
+        failed: (model, kind) -> calls without a reply; details: the first words of the endpoint about each.
     """
 
     config: JudgeConfig
@@ -79,20 +125,22 @@ class Asker:
     sleep: Callable[[float], Awaitable[None]]
     stopped: str | None = None
     states: dict[str, _ModelState] = field(default_factory=dict)
+    failed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    details: dict[tuple[str, str], str] = field(default_factory=dict)
     failed_in_a_row: int = 0
     _settled: asyncio.Event | None = None
 
     def open(self) -> None:
-        """Bind the limits to the running event loop."""
-        old = self.states
+        """Bind the limits to the running event loop; once per run."""
         self.states = {
             model.name: _ModelState(model, asyncio.Semaphore(model.concurrency)) for model in self.config.models
         }
-        for name, state in old.items():
-            self.states[name].disabled = state.disabled
-            self.states[name].paused_until = state.paused_until
-            self.states[name].next_start = state.next_start
         self._settled = asyncio.Event()
+
+    async def close(self) -> None:
+        """Close the endpoint's connections."""
+        if isinstance(self.endpoint, Closes):
+            await self.endpoint.close()
 
     def first_model(self) -> str | None:
         """The first model that may still be asked."""
@@ -100,9 +148,13 @@ class Asker:
             return None
         return next((name for name, state in self.states.items() if state.disabled is None), None)
 
+    def disabled(self, name: str) -> str | None:
+        """Why this model is asked no more, or None."""
+        return self.states[name].disabled
+
     def disable(self, name: str, reason: str) -> None:
         """Ask this model no more in this run."""
-        self.states[name].disabled = reason
+        self.states[name].disabled = self.states[name].disabled or reason
         if all(state.disabled for state in self.states.values()):
             self.stopped = self.stopped or reason
 
@@ -119,69 +171,67 @@ class Asker:
             about: columns of the journal rows that say what is asked about.
             only: ask this model and no other (canaries).
         """
-        unreadable: Counter[str] = Counter()
-        failures: Counter[str] = Counter()
-        usd, calls, reason = 0.0, 0, NO_MODEL
-        while calls < self.config.attempts:
+        tries = _Tries(about, nonce, only)
+        while tries.calls < self.config.attempts:
             if self.stopped:
-                return Answer(None, self.stopped, None, None, usd, calls)
-            state = self._next(unreadable, failures, only)
+                return tries.null(self.stopped)
+            state = self._next(tries)
             if state is None:
                 break
-            await self._wait_for(state)
-            reservation = await self._reserve(state.model, messages)
-            if reservation is None:
-                return Answer(None, BUDGET, None, None, usd, calls)
-            calls += 1
-            try:
-                raw = await self._call(state, messages)
-            except CallFailure as failure:
-                self._settle(reservation, 0.0, 0)
-                reason = failure.kind
-                unreadable[state.model.name] += failure.kind in (TIMEOUT, BROKEN_BODY)  # the next model, at once
-                self._after_failure(state, failure, failures, f"{nonce}|{calls}")
-                continue
-            reply, cost = self._read(state.model, raw, reservation, nonce, {**about, "attempt": calls})
-            usd += cost
-            if reply.quality is not None:
-                return Answer(reply.quality, None, state.model.name, reply.explanation, usd, calls)
-            reason = reply.null_reason or "unparsed"
-            unreadable[state.model.name] += self.config.reasks + 1 if reason in _NOT_AGAIN else 1
-        return Answer(None, reason, None, None, usd, calls)
+            while not self.stopped and (pause := state.paused_until - self.clock()) > 0:
+                await self.sleep(pause)
+            async with state.slots:
+                # Paused or out while this trace waited for its turn: another model may be free now.
+                if not await self._admitted(state):
+                    continue
+                reservation = await self._reserve(state.model, messages)
+                if reservation is None:
+                    return tries.null(BUDGET)
+                answer = await self._once(state, messages, reservation, tries)
+            if answer is not None:
+                return answer
+        return tries.null()
 
     def note(self, answer: Answer) -> None:
-        """Count a trace for the circuit breaker: so many in a row that nobody could judge end the run."""
-        if answer.quality is not None:
-            self.failed_in_a_row = 0
-        elif answer.null_reason not in (BUDGET, CIRCUIT):
+        """Count a trace for the circuit breaker: so many in a row that no endpoint answered end the run.
+
+        A reply that gives no value closes the row too: what a trace says must not be able to stop the others.
+        """
+        if answer.null_reason in INFRASTRUCTURE:
             self.failed_in_a_row += 1
             if self.failed_in_a_row >= self.config.breaker:
                 self.stopped = self.stopped or CIRCUIT
+        elif answer.null_reason not in STOPS:
+            self.failed_in_a_row = 0
 
-    def _next(self, unreadable: Counter[str], failures: Counter[str], only: str | None) -> _ModelState | None:
+    def _next(self, tries: _Tries) -> _ModelState | None:
         """The model to ask: usable ones by fewest failures for this trace, free ones before paused ones."""
         now = self.clock()
         usable = [
             state
             for state in self.states.values()
             if state.disabled is None
-            and unreadable[state.model.name] <= self.config.reasks
-            and only in (None, state.model.name)
+            and tries.given_up[state.model.name] <= self.config.reasks
+            and tries.only in (None, state.model.name)
         ]
         if not usable:
             return None
         free = [state for state in usable if state.paused_until <= now]
-        return min(free or usable, key=lambda state: (0 if free else state.paused_until, failures[state.model.name]))
+        return min(
+            free or usable, key=lambda state: (0 if free else state.paused_until, tries.failures[state.model.name])
+        )
 
-    async def _wait_for(self, state: _ModelState) -> None:
-        """Until the model's pause is over and its rate allows another call."""
-        while (pause := state.paused_until - self.clock()) > 0:
-            await self.sleep(pause)
-        if state.model.requests_per_minute is not None:
+    async def _admitted(self, state: _ModelState) -> bool:
+        """Whether the model may be asked now; waits for its rate, spread evenly over the minute."""
+        if state.model.requests_per_minute is not None and self._open_to(state):
             start = max(self.clock(), state.next_start)
             state.next_start = start + 60.0 / state.model.requests_per_minute
-            if (wait := start - self.clock()) > 0:
+            while self._open_to(state) and (wait := start - self.clock()) > 0:
                 await self.sleep(wait)
+        return self._open_to(state)
+
+    def _open_to(self, state: _ModelState) -> bool:
+        return self.stopped is None and state.disabled is None and state.paused_until <= self.clock()
 
     async def _reserve(self, model: JudgeModel, messages: Sequence[dict[str, str]]) -> Reservation | None:
         """Room in the budget. What calls in flight do not need comes back when they settle, so it is waited for."""
@@ -196,57 +246,118 @@ class Asker:
             self._settled.clear()
             await self._settled.wait()
 
-    async def _call(self, state: _ModelState, messages: Sequence[dict[str, str]]) -> RawReply:
-        async with state.slots:
-            try:
-                return await asyncio.wait_for(
-                    self.endpoint.ask(state.model, messages), state.model.timeout_s + HANG_GRACE_S
-                )
-            except TimeoutError as error:
-                raise CallFailure(TIMEOUT, "the client did not keep its timeout") from error
+    async def _once(
+        self, state: _ModelState, messages: Sequence[dict[str, str]], reservation: Reservation, tries: _Tries
+    ) -> Answer | None:
+        """One call; an answer if it gave a value."""
+        tries.calls += 1
+        name = state.model.name
+        try:
+            raw = await asyncio.wait_for(self.endpoint.ask(state.model, messages), state.model.timeout_s + HANG_GRACE_S)
+        except asyncio.CancelledError:
+            self._book_lost(state.model, INTERRUPTED, reservation, tries)
+            raise
+        except TimeoutError:
+            failure = CallFailure(TIMEOUT, "the answer was not complete in time", maybe_billed=True)
+        except CallFailure as met:
+            failure = met
+        except BaseException:
+            self._settle(reservation, 0.0, 0)
+            raise
+        else:
+            state.answered = True
+            reply = self._read(state.model, raw, reservation, tries)
+            if reply.quality is not None:
+                return Answer(reply.quality, None, name, reply.explanation, tries.usd, tries.calls)
+            tries.reason = reply.null_reason or "unparsed"
+            tries.given_up[name] += self.config.reasks + 1 if tries.reason in NOT_AGAIN else 1
+            return None
+        if failure.maybe_billed:
+            self._book_lost(state.model, failure.kind, reservation, tries)
+        else:
+            self._settle(reservation, 0.0, 0)
+        self._after_failure(state, failure, tries)
+        return None
 
     def _settle(self, reservation: Reservation, usd: float, tokens: int) -> None:
         self.spending.settle(reservation, usd, tokens)
         if self._settled is not None:
             self._settled.set()
 
-    def _after_failure(self, state: _ModelState, failure: CallFailure, failures: Counter[str], draw: str) -> None:
-        failures[state.model.name] += 1
-        if failure.kind in FATAL:
-            self.disable(state.model.name, failure.kind)
+    def _after_failure(self, state: _ModelState, failure: CallFailure, tries: _Tries) -> None:
+        name, tries.reason = state.model.name, failure.kind
+        self.failed[name, failure.kind] += 1
+        self.details.setdefault((name, failure.kind), failure.detail)
+        if failure.kind in FATAL or (failure.kind == FORBIDDEN and not state.answered):
+            self.disable(name, failure.kind)
+        elif failure.kind in _THIS_TRACE:
+            tries.given_up[name] += self.config.reasks + 1
+        elif failure.kind in (TIMEOUT, BROKEN_BODY):  # the next model, at once
+            tries.given_up[name] += 1
         elif failure.kind in WAITING:
-            wait = min(FIRST_WAIT_S * 2 ** (failures[state.model.name] - 1), LONGEST_BACKOFF_S)
-            if failure.kind != "rate_limited" and failure.retry_after is None:
-                wait /= FIRST_WAIT_S  # a restart is over sooner than a rate window
-            wait = max(wait if failure.retry_after is None else 0.0, failure.retry_after or 0.0)
-            if wait > self.config.max_wait_s:
-                self.disable(state.model.name, failure.kind)
-                return
-            share = int(sha256_hex(draw.encode())[:4], 16) / 0xFFFF
-            state.paused_until = max(state.paused_until, self.clock() + wait * (1.0 + 0.1 * share))
+            self._pause(state, failure, tries)
 
-    def _read(
-        self, model: JudgeModel, raw: RawReply, reservation: Reservation, nonce: str, about: dict[str, Any]
-    ) -> tuple[JudgeReply, float]:
-        """Book the cost, journal the reply, then read it; a reply without token counts is booked at its worst case."""
+    def _pause(self, state: _ModelState, failure: CallFailure, tries: _Tries) -> None:
+        """Let the whole run wait with this model; asked to wait too long, do without it."""
+        name = state.model.name
+        tries.failures[name] += 1
+        wait = failure.retry_after or 0.0
+        if wait <= 0.0:  # "at once" from a server that has just refused is no time to wait
+            wait = min(FIRST_WAIT_S * 2 ** (tries.failures[name] - 1), LONGEST_BACKOFF_S)
+            if failure.kind != RATE_LIMITED:
+                wait /= FIRST_WAIT_S  # a restart is over sooner than a rate window
+        if wait > self.config.max_wait_s:
+            self.disable(name, failure.kind)
+            return
+        share = int(sha256_hex(f"{tries.nonce}|{tries.calls}".encode())[:4], 16) / 0xFFFF
+        state.paused_until = max(state.paused_until, self.clock() + wait * (1.0 + 0.1 * share))
+
+    def _read(self, model: JudgeModel, raw: RawReply, reservation: Reservation, tries: _Tries) -> JudgeReply:
+        """Journal a reply with its cost; one without token counts is booked at its worst case."""
         known = raw.prompt_tokens is not None and raw.completion_tokens is not None
         cost = model.cost(raw.prompt_tokens or 0, raw.completion_tokens or 0) if known else reservation.usd
         tokens = (raw.prompt_tokens or 0) + (raw.completion_tokens or 0) if known else reservation.tokens
-        reply = parse(raw.text, raw.finish_reason, nonce=nonce)
+        reply = parse(raw.text, raw.finish_reason, nonce=tries.nonce)
+        self._write(
+            model,
+            tries,
+            status=reply.null_reason or "ok",
+            quality=reply.quality,
+            explanation=reply.explanation,
+            prompt_tokens=raw.prompt_tokens,
+            completion_tokens=raw.completion_tokens,
+            cost_usd=cost,
+            cost_known=known,
+            raw_reply=(raw.text or "")[:REPLY_CHARS],
+        )
+        tries.usd += cost
+        self._settle(reservation, cost, tokens)
+        return reply
+
+    def _book_lost(self, model: JudgeModel, kind: str, reservation: Reservation, tries: _Tries) -> None:
+        """A reply that may have been generated and paid for, but did not arrive: its worst case, not known."""
+        self._write(
+            model,
+            tries,
+            status=kind,
+            quality=None,
+            explanation=None,
+            prompt_tokens=None,
+            completion_tokens=None,
+            cost_usd=reservation.usd,
+            cost_known=False,
+            raw_reply="",
+        )
+        tries.usd += reservation.usd
+        self._settle(reservation, reservation.usd, reservation.tokens)
+
+    def _write(self, model: JudgeModel, tries: _Tries, **row: Any) -> None:
         self.record(
             {
-                **about,
+                **tries.about,
+                "attempt": tries.calls,
                 "judge_model": model.name,
                 "rubric_version": rubric.RUBRIC_VERSION,
-                "status": reply.null_reason or "ok",
-                "quality": reply.quality,
-                "explanation": reply.explanation,
-                "prompt_tokens": raw.prompt_tokens,
-                "completion_tokens": raw.completion_tokens,
-                "cost_usd": cost,
-                "cost_known": known,
-                "raw_reply": (raw.text or "")[:REPLY_CHARS],
+                **row,
             }
         )
-        self._settle(reservation, cost, tokens)
-        return reply, cost

@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 from trajectory_platform.judging.judge_models import JudgeBudget, JudgeModel
 
-# Tokenizers of today's models take 3 to 4 bytes a token of English or JSON; 2 is reserved for.
-BYTES_PER_TOKEN = 2
+# English and JSON take 3 to 4 bytes a token, but no tokenizer takes more tokens than bytes: a trace can be written to
+# come close. What a call does not need comes back when it settles, so the bound costs nothing but the last calls.
+BYTES_PER_TOKEN = 1
 MESSAGE_OVERHEAD_TOKENS = 16
+SCHEMA_TOKENS = 250  # some providers write the schema of a structured output into the prompt
 _CENT_FRACTION = 1e-12
 
 
@@ -55,7 +57,7 @@ class Spending:
         return wanted
 
     def settle(self, reservation: Reservation, usd: float, tokens: int) -> None:
-        """Replace a reservation by what the call really took; 0 for a call that gave no reply."""
+        """Replace a reservation by what the call took; 0 for one that cannot have been paid for."""
         self._reserved.remove(reservation)
         self.usd += usd
         self.tokens += tokens
@@ -79,7 +81,7 @@ class Spending:
 def worst_case(model: JudgeModel, messages: Sequence[dict[str, str]]) -> Reservation:
     """Upper bound of one call: the prompt by its bytes, the reply by its token limit."""
     size = sum(len(message["content"].encode("utf-8", "replace")) for message in messages)
-    prompt = size // BYTES_PER_TOKEN + MESSAGE_OVERHEAD_TOKENS * len(messages)
+    prompt = size // BYTES_PER_TOKEN + MESSAGE_OVERHEAD_TOKENS * len(messages) + SCHEMA_TOKENS
     return Reservation(model.cost(prompt, model.max_tokens), prompt + model.max_tokens)
 
 
@@ -119,7 +121,8 @@ def forecast(
 ) -> Forecast:
     """Expected and worst cost of the calls whose prompts have these sizes, all answered by the first model."""
     expected_tokens = sum(int(size / EXPECTED_BYTES_PER_TOKEN) for size in prompt_bytes)
-    worst_tokens = sum(size // BYTES_PER_TOKEN + 2 * MESSAGE_OVERHEAD_TOKENS for size in prompt_bytes)
+    overhead = 2 * MESSAGE_OVERHEAD_TOKENS + SCHEMA_TOKENS
+    worst_tokens = sum(size // BYTES_PER_TOKEN + overhead for size in prompt_bytes)
     calls = len(prompt_bytes)
     usd = model.cost(expected_tokens, EXPECTED_REPLY_TOKENS * calls)
     worst = model.cost(worst_tokens, model.max_tokens * calls)

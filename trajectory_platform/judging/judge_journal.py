@@ -2,14 +2,14 @@
 
 An append-only file of JSON lines beside the lake, one per subnet day, synced line by line. The stage moves its rows
 into the table ``judge_calls`` and removes it; until then both are read. A line that a crash cut is dropped: it was
-never used. One process judges a day at a time; the lock goes with the process.
+never used. Rows are read from the file, not kept. One process judges a day at a time; the lock goes with the process.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -19,6 +19,7 @@ from trajectory_platform.errors import RejectRow, RetryLater
 from trajectory_platform.identity import digest_json
 
 REPLY_CHARS = 4_000  # of a raw reply that are kept for people
+_TAIL_BYTES = 1 << 16
 
 
 def call_key(content_key: str, rubric_version: str, name: str, parameters: Mapping[str, Any]) -> str:
@@ -45,20 +46,38 @@ class Journal:
         except OSError as error:
             self._file.close()
             raise RetryLater("day_is_being_judged", f"another process judges {day}: run it again after it") from error
-        self.rows = self._read()
+        _sync_folder(folder)
+        self._cut_torn_line()
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Every row; ``stream`` for many."""
+        return list(self.stream())
+
+    def stream(self) -> Iterator[dict[str, Any]]:
+        """The rows in the order they were written.
+
+        A damaged line is passed over: what it said counts as never answered.
+        """
+        with self.path.open("rb") as file:
+            for line in file:
+                try:
+                    value = jsontext.parse(line).value
+                except RejectRow:
+                    continue
+                if isinstance(value, dict) and "sequence" in value:
+                    yield value
 
     def append(self, row: dict[str, Any]) -> None:
         """Write one row and wait until it is on the disk."""
         self._file.write(jsontext.dumps_line(row).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
-        self.rows.append(row)
 
     def clear(self) -> None:
         """Forget everything: its rows are published."""
         self._file.truncate(0)
         os.fsync(self._file.fileno())
-        self.rows.clear()
 
     def close(self) -> None:
         """Release the day. The file stays, if need be empty: a lock on a removed file would guard nothing."""
@@ -72,22 +91,29 @@ class Journal:
     ) -> None:
         self.close()
 
-    def _read(self) -> list[dict[str, Any]]:
-        """The whole lines; a cut last one is cut off the file too, so that the next line starts clean."""
-        self._file.seek(0)
-        data = self._file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) < len(data):
-            self._file.truncate(len(whole))
-        rows = []
-        for line in whole.split(b"\n"):
-            try:
-                value = jsontext.parse(line).value if line else None
-            except RejectRow:
-                continue  # a damaged line was never used for a verdict that is not asked for again
-            if isinstance(value, dict):
-                rows.append(value)
-        return rows
+    def _cut_torn_line(self) -> None:
+        """Cut a last line without end off the file, so that the next one starts clean."""
+        size = self._file.seek(0, os.SEEK_END)
+        start, tail = size, b""
+        while start and b"\n" not in tail:
+            step = min(start, _TAIL_BYTES)
+            start -= step
+            self._file.seek(start)
+            tail = self._file.read(step)
+        whole = start + tail.rfind(b"\n") + 1
+        if whole < size:
+            self._file.truncate(whole)
+            os.fsync(self._file.fileno())
+        self._file.seek(0, os.SEEK_END)
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new file is safe only with its folder's entry."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def spent_usd(rows: Iterable[Mapping[str, Any]]) -> float:

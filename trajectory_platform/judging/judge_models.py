@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -19,7 +20,7 @@ BUILT_IN = ("rules", "validator")
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class JudgeModel(_Part):
@@ -31,7 +32,9 @@ class JudgeModel(_Part):
     name: str = Field(min_length=1, max_length=120, description="how verdicts name it")
     model: str = Field(min_length=1, description="litellm model, e.g. openai/NAME for any OpenAI-compatible endpoint")
     api_base: str | None = Field(None, description="base URL of the endpoint; null = the provider's own")
-    api_key_env: str | None = Field(None, description="NAME of the environment variable that holds the key")
+    api_key_env: str | None = Field(
+        None, pattern=r"^[A-Z][A-Z0-9_]*$", description="NAME of the environment variable that holds the key"
+    )
     usd_per_million_input: float | None = Field(None, ge=0)
     usd_per_million_output: float | None = Field(None, ge=0)
     free: bool = False
@@ -52,8 +55,16 @@ class JudgeModel(_Part):
     @field_validator("api_base")
     @classmethod
     def _no_secret_in_the_url(cls, value: str | None) -> str | None:
-        if value is not None and "@" in value.split("?", 1)[0]:
-            raise ValueError("api_base must not hold credentials: name a variable in api_key_env")
+        if value is None:
+            return None
+        try:
+            parts = urlsplit(value)
+        except ValueError:
+            raise ValueError("api_base is no URL") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("api_base must be an http or https URL")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ValueError("api_base must not hold credentials or a query: name a variable in api_key_env")
         return value
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
@@ -92,9 +103,10 @@ class JudgeConfig(_Part):
     Attributes:
         attempts: calls per trace over all models; domain 2.6 has 8.
         reasks: further calls of one model for a trace after a reply that could not be read.
-        breaker: traces in a row that no model could judge after which the rest of the run is left for later.
+        breaker: traces in a row that no endpoint answered after which the rest of the run is left for later.
         batch: traces judged together; each batch has its own canaries.
         canaries: canary pairs per batch and model.
+        entrance_canaries: pairs before a run's first use of a model; 24 are every wording in every place.
     """
 
     models: tuple[JudgeModel, ...] = Field(min_length=1)
@@ -106,6 +118,7 @@ class JudgeConfig(_Part):
     batch: int = Field(100, ge=1)
     concurrency: int = Field(16, ge=1)
     canaries: int = Field(2, ge=1, le=24)
+    entrance_canaries: int = Field(8, ge=1, le=24)
 
     @model_validator(mode="after")
     def _names_differ(self) -> JudgeConfig:
@@ -117,6 +130,11 @@ class JudgeConfig(_Part):
     def identity(self) -> str:
         """Digest of what may change a verdict: models and their parameters, in order. Budgets and limits do not."""
         return digest_json([[model.name, model.parameters()] for model in self.models])
+
+    def check_keys(self) -> None:
+        """Abort with one line if a variable that is named for a key is not set."""
+        for model in self.models:
+            model.api_key()
 
 
 def is_llm(judge: str) -> bool:
@@ -133,13 +151,13 @@ def load_judge(
     usd_per_million_output: float | None = None,
     usd_per_day: float | None = None,
 ) -> JudgeConfig:
-    """A configuration from a YAML file, or the short form of one model with the other arguments.
+    """A configuration from a YAML or JSON file, or the short form of one model with the other arguments.
 
     Raises:
         Abort: one line that says what is wrong and where.
     """
     path = Path(judge)
-    if path.suffix in (".yaml", ".yml"):
+    if path.suffix in (".yaml", ".yml", ".json"):  # JSON is YAML
         return _read(path)
     if judge in BUILT_IN or not judge.strip():
         raise Abort(f"{judge!r} is no LLM judge")
@@ -190,6 +208,4 @@ def _first(error: ValidationError) -> str:
 
 def _is_loopback(api_base: str | None) -> bool:
     """A server on this machine costs nothing to ask."""
-    from urllib.parse import urlsplit
-
     return (urlsplit(api_base or "").hostname or "") in ("127.0.0.1", "localhost", "::1")

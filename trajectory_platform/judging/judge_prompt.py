@@ -17,7 +17,7 @@ from trajectory_platform.errors import RejectRow
 from trajectory_platform.identity import sha256_hex
 from trajectory_platform.judging import rubric
 
-PROMPT_VERSION = "prompt-1"
+PROMPT_VERSION = "prompt-2"
 MAX_CALLS = 30
 MAX_ARGUMENT_CHARS = 200
 MAX_RESULT_IDS = 20
@@ -25,6 +25,8 @@ MAX_THINKING_CHARS = 1_000
 MAX_RESULT_CHARS = 300
 MAX_QUERY_CHARS = 4_000
 MAX_STEPS = 60
+MAX_PER_STEP = 20  # tools and results
+MAX_STEPS_BYTES = 120_000  # of all steps as they are sent: what one judgment can cost is bounded whatever a trace holds
 
 _TASK = """You grade how an agent reasoned while it solved a shopping request with tools. You grade the reasoning only.
 Whether the chosen products are right is not your question and cannot be seen from here.
@@ -122,7 +124,7 @@ def _data(shown: JudgeInput) -> dict[str, Any]:
 
 
 def _encoded(value: Any) -> str:
-    """One line of JSON in ASCII: quotes, line ends, control, bidirectional and look-alike characters are escapes."""
+    """One line of JSON: quotes, line ends, control, bidirectional and invisible characters are escapes."""
     text = jsontext.dumps(value)
     if text.isascii():
         return text
@@ -182,14 +184,33 @@ def _steps(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             thinking = message.get("reasoning_content")
             tools = [str((call.get("function") or {}).get("name")) for call in message.get("tool_calls") or ()]
             steps.append({"thinking": _cut(thinking if isinstance(thinking, str) else "", MAX_THINKING_CHARS)})
-            steps[-1] |= {"tools": [_cut(name, 60) for name in tools], "results": []}
+            steps[-1] |= {"tools": [_cut(name, 60) for name in tools[:MAX_PER_STEP]], "results": []}
+            if len(tools) > MAX_PER_STEP:
+                steps[-1]["tools_left_out"] = len(tools) - MAX_PER_STEP
         elif role == "tool" and steps:
-            steps[-1]["results"].append(_cut(_text(message.get("content")), MAX_RESULT_CHARS))
-    if len(steps) > MAX_STEPS:
-        # the end decides as much as the beginning: keep both, say how many are missing
-        half = MAX_STEPS // 2
-        steps = [*steps[:half], {"steps_left_out": len(steps) - 2 * half}, *steps[-half:]]
-    return steps
+            if len(steps[-1]["results"]) < MAX_PER_STEP:
+                steps[-1]["results"].append(_cut(_text(message.get("content")), MAX_RESULT_CHARS))
+            else:
+                steps[-1]["results_left_out"] = steps[-1].get("results_left_out", 0) + 1
+    return _within_limits(steps)
+
+
+def _within_limits(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first and the last steps that fit, and how many are missing between them.
+
+    The end decides as much as the beginning, so they are taken in turn from both.
+    """
+    sizes = [len(_encoded(step).encode("utf-8", "replace")) for step in steps]
+    if len(steps) <= MAX_STEPS and sum(sizes) <= MAX_STEPS_BYTES:
+        return steps
+    first, last, room = 0, len(steps), MAX_STEPS_BYTES
+    while first < last and first + len(steps) - last < MAX_STEPS:
+        from_front = first <= len(steps) - last
+        room -= sizes[first if from_front else last - 1]
+        if room < 0:
+            break
+        first, last = (first + 1, last) if from_front else (first, last - 1)
+    return [*steps[:first], {"steps_left_out": last - first}, *steps[last:]]
 
 
 def _text(value: Any) -> str:

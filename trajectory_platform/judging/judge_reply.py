@@ -33,7 +33,7 @@ RESPONSE_SCHEMA: dict[str, Any] = {
     },
 }
 
-# Reasons of a null. Worth another question to the same or the next model: all but the last two.
+# Reasons of a null that a reply gives. Those of a call without a reply are judge_router.FAILURES.
 REASONS = {
     "empty": "the reply holds no text",
     "truncated": "the reply was cut by the token limit",
@@ -46,8 +46,8 @@ REASONS = {
     "refused": "the model declines to grade",
     "filtered": "a content filter ended the reply",
 }
-_FENCE = re.compile(r"\A\s*```(?:json|JSON)?[ \t]*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
-_THINKING = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
+_THINK_START, _THINK_END = "<think>", "</think>"
+_FENCE_STARTS, _FENCE_END = ("```json", "```JSON", "```"), "```"
 _REFUSAL = re.compile(
     r"\b(?:i (?:can(?:'|no)?t|cannot|am unable to|won't|will not)|i'm (?:sorry|unable)|as an ai)\b", re.IGNORECASE
 )
@@ -70,19 +70,34 @@ def parse(text: str | None, finish_reason: str | None = None, *, nonce: str | No
     """
     if finish_reason == "content_filter":
         return _null("filtered")
-    body = _THINKING.sub("", text or "", count=1).strip()
+    body = _without_thinking(text or "")
     if not body:
         return _null("truncated" if finish_reason == "length" else "empty")
     if len(body) > MAX_REPLY_BYTES:
         return _null("unparsed")
-    fenced = _FENCE.match(body)
     try:
-        value = parse_json((fenced.group(1) if fenced else body).strip().encode("utf-8", "replace"))
+        value = parse_json(_without_fence(body).encode("utf-8", "replace"))
     except RejectRow:
         if finish_reason == "length":
             return _null("truncated")
         return _null("refused" if _REFUSAL.search(body[:400]) and "{" not in body else "unparsed")
     return _verdict(value.value, bool(value.repairs.get("non_finite_number")), nonce)
+
+
+def _without_thinking(text: str) -> str:
+    """The reply after one closed block of thinking at its beginning. Plain searches: a reply may be made to be slow."""
+    body = text.strip()
+    if body.startswith(_THINK_START) and (end := body.find(_THINK_END)) >= 0:
+        return body[end + len(_THINK_END) :].strip()
+    return body
+
+
+def _without_fence(body: str) -> str:
+    """The inside of one code fence around the whole reply (case E01)."""
+    if not body.endswith(_FENCE_END):
+        return body
+    head, _, rest = body.partition("\n")
+    return rest.removesuffix(_FENCE_END).strip() if rest and head.rstrip() in _FENCE_STARTS else body
 
 
 def _verdict(value: Any, repaired: bool, nonce: str | None) -> JudgeReply:

@@ -2,7 +2,8 @@
 
 litellm speaks to every provider; its own retries, fallbacks, cooldowns and cache are switched off, because there must
 be one owner of retries (case E12), because its cache keys leave parameters out (case E11), and because a price it does
-not know counts as free (case E14). Nothing is fetched at import.
+not know counts as free (case E14). It drops no parameters either: it would send the request a second time. Nothing is
+fetched at import.
 """
 
 from __future__ import annotations
@@ -12,21 +13,56 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from trajectory_platform.errors import Abort
+from trajectory_platform.escaping import escaped
+from trajectory_platform.judging.judge_http import SEEN, Seen, close_connections, retry_after, watched_client
 from trajectory_platform.judging.judge_models import JudgeConfig, JudgeModel
 from trajectory_platform.judging.judge_reply import RESPONSE_SCHEMA
 
-# kinds of a call that gave no reply
-RATE_LIMITED, SERVER_ERROR, CONNECTION, TIMEOUT, UNAUTHORISED, REFUSED_REQUEST, BROKEN_BODY = (
+RATE_LIMITED, SERVER_ERROR, CONNECTION, TIMEOUT, BROKEN_BODY = (
     "rate_limited",
     "server_error",
     "connection_error",
     "timeout",
-    "unauthorised",
-    "request_refused",
     "broken_body",
 )
+UNAUTHORISED, NO_CREDIT, NO_SUCH_MODEL, FORBIDDEN, FILTERED, REFUSED_REQUEST = (
+    "unauthorised",
+    "no_credit",
+    "no_such_model",
+    "forbidden",
+    "filtered",
+    "request_refused",
+)
+# Kinds of a call that gave no reply, and what each means for people.
+FAILURES = {
+    RATE_LIMITED: "the endpoint answers 429; all calls of the model pause, then go on",
+    SERVER_ERROR: "the endpoint answers 5xx or 408; the model pauses, the next one is asked",
+    CONNECTION: "no connection to the endpoint",
+    TIMEOUT: "no answer within the model's timeout",
+    BROKEN_BODY: "the answer was cut or is no completion",
+    UNAUTHORISED: "the endpoint does not take the key (401); the model is asked no more",
+    NO_CREDIT: "the account is empty (402); the model is asked no more",
+    NO_SUCH_MODEL: "the endpoint does not know the model or the address (404, redirects); the model is asked no more",
+    FORBIDDEN: "the endpoint forbids the request (403): the key's rights, or a moderation of this trace",
+    FILTERED: "a content filter refused this trace",
+    REFUSED_REQUEST: "the endpoint refuses this request (400, 413, 422), e.g. as too long",
+}
 WAITING = frozenset({RATE_LIMITED, SERVER_ERROR, CONNECTION})
-FATAL = frozenset({UNAUTHORISED, REFUSED_REQUEST})
+FATAL = frozenset({UNAUTHORISED, NO_CREDIT, NO_SUCH_MODEL})
+# About the endpoint, not about the trace: these open the circuit breaker.
+INFRASTRUCTURE = frozenset({*WAITING, *FATAL, TIMEOUT, BROKEN_BODY})
+_BY_STATUS = {
+    401: UNAUTHORISED,
+    402: NO_CREDIT,
+    403: FORBIDDEN,
+    404: NO_SUCH_MODEL,
+    405: NO_SUCH_MODEL,
+    408: SERVER_ERROR,
+    409: SERVER_ERROR,
+    425: SERVER_ERROR,
+    429: RATE_LIMITED,
+}
+_FILTER_WORDS = ("content_filter", "content filter", "content management policy", "contentpolicy", "content_policy")
 _MAX_ERROR_CHARS = 200
 
 
@@ -43,21 +79,31 @@ class CallFailure(Exception):
     """A call that gave no reply.
 
     Args:
-        kind: one of the constants above.
+        kind: one of ``FAILURES``.
+        detail: the endpoint's words for people, without keys.
         retry_after: seconds the endpoint asked to wait, or None.
+        maybe_billed: whether the endpoint may have generated a reply that did not arrive.
     """
 
-    def __init__(self, kind: str, detail: str = "", retry_after: float | None = None) -> None:
+    def __init__(
+        self, kind: str, detail: str = "", retry_after: float | None = None, maybe_billed: bool = False
+    ) -> None:
         super().__init__(kind)
         self.kind = kind
         self.detail = detail[:_MAX_ERROR_CHARS]
         self.retry_after = retry_after
+        self.maybe_billed = maybe_billed
 
 
 class JudgeRouter:
-    """The configured models behind litellm's Router; each call goes to the one model that is named."""
+    """The configured models behind litellm's Router; each call goes to the one model that is named.
+
+    Raises:
+        Abort: litellm is missing, or a key's variable is not set.
+    """
 
     def __init__(self, config: JudgeConfig) -> None:
+        self._keys = [key for model in config.models if (key := model.api_key())]
         os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # no network at import, and a stable price map
         os.environ.setdefault("LITELLM_LOG", "ERROR")
         try:
@@ -66,8 +112,11 @@ class JudgeRouter:
             raise Abort("an LLM judge needs litellm: pip install 'trajectory-platform[judge]'") from error
         litellm.telemetry = False
         litellm.suppress_debug_info = True
-        litellm.drop_params = True  # a provider without response_format still answers; the parser is strict anyway
-        self._litellm = litellm
+        litellm.drop_params = False
+        if not getattr(litellm.aclient_session, "judges_traces", False):
+            client = watched_client()
+            client.judges_traces = True  # type: ignore[attr-defined]
+            litellm.aclient_session = client
         self._router = litellm.Router(
             model_list=[_deployment(model) for model in config.models],
             num_retries=0,
@@ -76,7 +125,7 @@ class JudgeRouter:
         )
 
     async def ask(self, model: JudgeModel, messages: Sequence[dict[str, str]]) -> RawReply:
-        """One call.
+        """One call, which makes one request.
 
         Raises:
             CallFailure: no reply, with the kind of failure.
@@ -86,6 +135,8 @@ class JudgeRouter:
             options["response_format"] = {"type": "json_schema", "json_schema": RESPONSE_SCHEMA}
         elif model.structured_output == "json_object":
             options["response_format"] = {"type": "json_object"}
+        seen = Seen()
+        token = SEEN.set(seen)
         try:
             response = await self._router.acompletion(
                 model=model.name,
@@ -97,9 +148,46 @@ class JudgeRouter:
                 max_retries=0,
                 **options,
             )
-        except Exception as error:
-            raise _failure(error) from error
-        return _reply(response)
+        except Exception as error:  # noqa: BLE001 - every provider's client raises its own; all become one kind
+            # The cause is dropped on purpose: its text may repeat headers of the request.
+            raise self._failure(error, seen) from None
+        finally:
+            SEEN.reset(token)
+        return self._reply(response)
+
+    async def close(self) -> None:
+        """Close the connections of the running event loop."""
+        await close_connections()
+
+    def _reply(self, response: Any) -> RawReply:
+        try:
+            choice = response.choices[0]
+            text, finish = choice.message.content, choice.finish_reason
+        except (AttributeError, IndexError, TypeError):
+            raise CallFailure(BROKEN_BODY, "the answer has no choices", maybe_billed=True) from None
+        usage = getattr(response, "usage", None)
+        return RawReply(
+            self._without_keys(text) if isinstance(text, str) else None,
+            finish if isinstance(finish, str) else None,
+            _count(getattr(usage, "prompt_tokens", None)),
+            _count(getattr(usage, "completion_tokens", None)),
+        )
+
+    def _failure(self, error: Exception, seen: Seen) -> CallFailure:
+        name = type(error).__name__
+        detail = escaped(self._without_keys(f"{name}: {' '.join(str(error).split())}"))
+        if seen.requests:
+            kind = _kind_seen(seen, "Timeout" in name, detail.lower())
+            billed = kind in (TIMEOUT, BROKEN_BODY) and seen.reached
+            return CallFailure(kind, detail, seen.retry_after, billed)
+        kind = _kind_told(getattr(error, "status_code", None), name, detail.lower())
+        return CallFailure(kind, detail, _told_retry_after(error), kind in (TIMEOUT, BROKEN_BODY))
+
+    def _without_keys(self, text: str) -> str:
+        """An endpoint may repeat what it was sent; a key must not come back into files and logs."""
+        for key in self._keys:
+            text = text.replace(key, "[key]")
+        return text
 
 
 def _deployment(model: JudgeModel) -> dict[str, Any]:
@@ -108,25 +196,7 @@ def _deployment(model: JudgeModel) -> dict[str, Any]:
         parameters["api_base"] = model.api_base
     # A client library insists on some key even where a local server asks for none.
     parameters["api_key"] = model.api_key() or ("none" if model.api_base else None)
-    if model.usd_per_million_input is not None:
-        parameters["input_cost_per_token"] = model.usd_per_million_input / 1e6
-        parameters["output_cost_per_token"] = (model.usd_per_million_output or 0.0) / 1e6
     return {"model_name": model.name, "litellm_params": parameters}
-
-
-def _reply(response: Any) -> RawReply:
-    try:
-        choice = response.choices[0]
-        text, finish = choice.message.content, choice.finish_reason
-    except (AttributeError, IndexError, TypeError) as error:
-        raise CallFailure(BROKEN_BODY, "the answer has no choices") from error
-    usage = getattr(response, "usage", None)
-    return RawReply(
-        text if isinstance(text, str) else None,
-        finish if isinstance(finish, str) else None,
-        _count(getattr(usage, "prompt_tokens", None)),
-        _count(getattr(usage, "completion_tokens", None)),
-    )
 
 
 def _count(value: Any) -> int | None:
@@ -134,40 +204,37 @@ def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def _failure(error: Exception) -> CallFailure:
-    """The kind of failure by HTTP status first, then by the name of the exception; its text is for people only."""
-    name = type(error).__name__
-    status = getattr(error, "status_code", None)
-    detail = f"{name}: {' '.join(str(error).split())}"
-    if "Timeout" in name or status == 408:
-        return CallFailure(TIMEOUT, detail)
-    if "APIConnection" in name or "ConnectError" in name:
-        kind = BROKEN_BODY if "JSON" in detail or "Expecting" in detail or "decode" in detail.lower() else CONNECTION
-        return CallFailure(kind, detail)
-    if status == 429 or "RateLimit" in name:
-        return CallFailure(RATE_LIMITED, detail, _retry_after(error))
-    if status in (401, 403):
-        return CallFailure(UNAUTHORISED, detail)
-    if isinstance(status, int) and 400 <= status < 500:
-        return CallFailure(REFUSED_REQUEST, detail)
-    if isinstance(status, int) and status >= 500:
-        broken = "JSON" in detail or "Expecting" in detail or "decode" in detail.lower()
-        return CallFailure(BROKEN_BODY if broken else SERVER_ERROR, detail, _retry_after(error))
-    return CallFailure(CONNECTION, detail)
+def _kind_seen(seen: Seen, timed_out: bool, detail: str) -> str:
+    """The kind of failure by what the wire showed."""
+    if not seen.reached:
+        return CONNECTION
+    if seen.status is None or 200 <= seen.status < 300:
+        return TIMEOUT if timed_out else BROKEN_BODY
+    return _kind_of_status(seen.status, detail)
 
 
-def _retry_after(error: Exception) -> float | None:
-    """Seconds of a Retry-After header; dates are not read, the backoff applies then."""
+def _kind_told(status: Any, name: str, detail: str) -> str:
+    """The kind of failure by litellm's exception, for providers it reaches with a client of its own."""
+    if "Timeout" in name:
+        return TIMEOUT
+    if "APIConnection" in name or not isinstance(status, int) or 200 <= status < 300:
+        return CONNECTION
+    return _kind_of_status(status, detail)
+
+
+def _kind_of_status(status: int, detail: str) -> str:
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    if status >= 500:
+        return SERVER_ERROR
+    if status < 400:
+        return NO_SUCH_MODEL
+    return FILTERED if any(word in detail for word in _FILTER_WORDS) else REFUSED_REQUEST
+
+
+def _told_retry_after(error: Exception) -> float | None:
     for place in (error, getattr(error, "response", None)):
-        headers = getattr(place, "headers", None) or getattr(place, "litellm_response_headers", None)
-        if headers is None:
-            continue
-        for key in ("retry-after", "Retry-After", "llm_provider-retry-after"):
-            value = headers.get(key)
-            try:
-                seconds = float(value)
-            except (TypeError, ValueError):
-                continue
-            if seconds == seconds and seconds >= 0:
-                return seconds
+        headers = getattr(place, "litellm_response_headers", None) or getattr(place, "headers", None)
+        if headers is not None and headers.get("retry-after") is not None:
+            return retry_after(str(headers.get("retry-after")), headers.get("date"))
     return None

@@ -3,40 +3,24 @@
 It costs nothing and repeats exactly, so it stands in where a validator's verdict is missing, an infrastructure zero or
 on a scale that cannot be compared. It sees the thinking, the tool results and the log; never the reward, the
 outcome or the category, and not the answer text. Its values are comparable with one another only: regime ``rules``.
+
+It reads signs, not meaning: a harness that writes a well-formed comparison of two products passes every gate. A
+thought that speaks to the judge is not read at all, so that planted words never raise a value (domain 6: 28).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from trajectory_platform.judging import rubric
+from trajectory_platform.judging import injection, rubric
 from trajectory_platform.judging.dialogue import tool_results
+from trajectory_platform.judging.reasoning_signs import gives_reason, refers_to_results
+from trajectory_platform.judging.result_data import ResultData, Thought
 
-JUDGE_MODEL = "rules-1"
+JUDGE_MODEL = "rules-2"
 MIN_TOKENS = 30
-
-_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?")
-# The shape of a result: how many rows, none at all, what kind of page it was.
-_SHAPE = re.compile(
-    r"\b(?:\d+|no|zero|few|several|many|empty|first|second|next|same|of the|all|these|top)\W{0,2}"
-    r"(?:\w+ )?(?:results?|hits?|rows?|matches|listings?|pages?|resulta)\b"
-    r"|\b(?:results?|rows?|listings?|search|pages?) (?:\w+ )?"
-    r"(?:gave|gives?|shows?|returned|returns|lists?|contains?|is empty|are empty|confirms?)\b"
-    r"|\bdetail pages? (?:of|shows?|confirms?|says)\b"
-    r"|\b(?:too broad|off topic|nothing found|not found|came back empty)\b",
-    re.IGNORECASE,
-)
-# A reason given for one candidate. "since both ..." keeps two candidates and chooses none.
-_REASON = re.compile(
-    r"\b(?:because|since|as it|as this|due to|therefore|hence|thus|so (?:i|it|this|that|\d+)|given that|"
-    r"prefer|better|cheaper|closer|wins|lacks|unlike|rather than|instead of|beats|over the other|"
-    r"dahil|kasi|sapagkat|mas (?:mura|bagay|angkop|mababa)|porque|weil|denn)\b(?!\W+both\b)|因为|因為|所以",
-    re.IGNORECASE,
-)
-_MIN_VALUE_LENGTH = 3
-_TITLE_PREFIX = 24  # agents cut long titles; this much of one names it
+_NOT_READ = "; a thought that speaks to the judge was not read"
 
 
 class RulesVerdict(NamedTuple):
@@ -48,81 +32,13 @@ class RulesVerdict(NamedTuple):
     explanation: str
 
 
-class _Seen:
-    """What the tool results have shown so far; grows as the trace is read."""
+class _Found(NamedTuple):
+    """What the thinking of a trace shows; ``silenced``: a thought was left out because it speaks to the judge."""
 
-    def __init__(self, request: str) -> None:
-        self.request = request.casefold()
-        self.request_numbers = frozenset(_NUMBER.findall(request))
-        self.ids: set[str] = set()  # product ids: the candidates
-        self.shops: set[str] = set()
-        self.prices: set[float] = set()
-        self.values: set[str] = set()  # brands, attribute and SKU values, title beginnings
-        self.titles: dict[str, str] = {}  # beginning of a title -> product id
-        self.any = False
-
-    def add(self, result: Any) -> None:
-        """Take in one tool result; text that is no JSON counts as a result without data."""
-        self.any = True
-        self._walk(result, 0)
-
-    def data_in(self, thought: str, folded: str) -> bool:
-        """Whether a thought names a datum that results showed and the request did not."""
-        for token in _NUMBER.findall(thought):
-            if token in self.request_numbers:
-                continue
-            if token in self.ids or token in self.shops or _price(token) in self.prices:
-                return True
-        return any(value in folded for value in self.values)
-
-    def candidates_in(self, thought: str, folded: str) -> set[str]:
-        """The different products a thought names, by id or by the beginning of a title."""
-        named = {token for token in _NUMBER.findall(thought) if token in self.ids}
-        if len(named) < 2:
-            named.update(product for title, product in self.titles.items() if title in folded)
-        return named
-
-    def _walk(self, value: Any, depth: int) -> None:
-        if depth > 12:
-            return
-        if isinstance(value, list):
-            for item in value:
-                if isinstance(item, dict | list):
-                    self._walk(item, depth + 1)
-        elif isinstance(value, dict):
-            product = value.get("product_id")
-            if isinstance(product, str | int) and not isinstance(product, bool):
-                self._product(str(product), value)
-                return
-            for inner in value.values():
-                if isinstance(inner, dict | list):
-                    self._walk(inner, depth + 1)
-
-    def _product(self, product: str, row: Mapping[str, Any]) -> None:
-        self.ids.add(product)
-        shop, price, title = row.get("shop_id"), row.get("price"), row.get("title")
-        if isinstance(shop, str):
-            self.shops.add(shop)
-        if isinstance(price, int | float) and not isinstance(price, bool):
-            self.prices.add(price)
-        if isinstance(title, str) and len(title) >= _TITLE_PREFIX:
-            self.titles.setdefault(title[:_TITLE_PREFIX].casefold(), product)
-        self._value(row.get("brand"))
-        attributes, skus = row.get("attributes"), row.get("sku_options")
-        if isinstance(attributes, dict):
-            for values in attributes.values():
-                for value in values if isinstance(values, list) else (values,):
-                    self._value(value)
-        if isinstance(skus, dict):
-            for option in skus.values():
-                for value in option.values() if isinstance(option, dict) else ():
-                    self._value(value)
-
-    def _value(self, value: Any) -> None:
-        if isinstance(value, str) and len(value) >= _MIN_VALUE_LENGTH:
-            folded = value.casefold()
-            if folded not in self.request:
-                self.values.add(folded)
+    used: bool
+    datum: bool
+    compared: bool
+    silenced: bool
 
 
 def judge(
@@ -138,14 +54,24 @@ def judge(
     """
     if not evidence.get("log_present"):
         return RulesVerdict(None, None, "no_log", "no request log: the first gate cannot be read")
-    failed = None if _inferred(evidence) else 0
-    if failed is None:
-        failed = _first_failed_thinking_gate(messages, tool_results(messages) if results is None else results)
-    return RulesVerdict(rubric.value(failed), failed, None, rubric.explain(failed))
+    if not _inferred(evidence):
+        return RulesVerdict(rubric.value(0), 0, None, rubric.explain(0))
+    found = _read_thinking(messages, results)
+    failed = None
+    if not (found.datum and found.compared):
+        failed = 3 if found.datum else 2 if found.used else 1
+    explanation = rubric.explain(failed) + (_NOT_READ if found.silenced else "")
+    return RulesVerdict(rubric.value(failed), failed, None, explanation)
 
 
-def _price(token: str) -> float:
-    return float(token.replace(",", ""))
+def names_result_datum(messages: list[dict[str, Any]], results: Sequence[Any] | None = None) -> bool:
+    """Whether a thought names a datum of a result it could see: the second and third gate, without the log.
+
+    Args:
+        messages: canonical OpenAI messages.
+        results: ``dialogue.tool_results(messages)`` where the caller already has it.
+    """
+    return any(seen.named_in(thought) and not _spoken(text) for seen, thought, text in _thoughts(messages, results))
 
 
 def _inferred(evidence: Mapping[str, Any]) -> bool:
@@ -159,26 +85,54 @@ def _inferred(evidence: Mapping[str, Any]) -> bool:
     return False
 
 
-def _first_failed_thinking_gate(messages: list[dict[str, Any]], results: Sequence[Any]) -> int | None:
+def _read_thinking(messages: list[dict[str, Any]], results: Sequence[Any] | None) -> _Found:
+    """Gates 2 to 4, up to the first thought after which nothing is left to show."""
+    used = datum = compared = silenced = False
+    for seen, thought, text in _thoughts(messages, results):
+        names = not datum and seen.named_in(thought)
+        compares = not compared and _compares(seen, thought)
+        refers = not (used or datum or names) and refers_to_results(thought.text)
+        if not (names or compares or refers):
+            continue
+        if _spoken(text):
+            silenced = True
+            continue
+        datum, compared, used = datum or names, compared or compares, used or refers
+        if datum and compared:
+            break
+    return _Found(used, datum, compared, silenced)
+
+
+def _thoughts(
+    messages: list[dict[str, Any]], results: Sequence[Any] | None
+) -> Iterator[tuple[ResultData, Thought, str]]:
+    """Every thought that came after a result, with what the results had shown by then."""
     request = next((message["content"] for message in messages if message.get("role") == "user"), "")
-    seen = _Seen(request if isinstance(request, str) else "")
-    used = datum = compared = False
-    shown = iter(results)
+    seen = ResultData(request if isinstance(request, str) else "")
+    shown = iter(tool_results(messages) if results is None else results)
     for message in messages:
         if message.get("role") == "tool":
             seen.add(next(shown))
             continue
-        thought = message.get("reasoning_content")
-        if message.get("role") != "assistant" or not isinstance(thought, str) or not thought or not seen.any:
+        if message.get("role") != "assistant":
             continue
-        folded = thought.casefold()
-        if not datum:
-            datum = seen.data_in(thought, folded)
-        used = used or datum or _SHAPE.search(thought) is not None
-        if not compared and _REASON.search(thought) is not None:
-            compared = len(seen.candidates_in(thought, folded)) >= 2
-        if datum and compared:
-            return None
-    if not used:
-        return 1
-    return 2 if not datum else 3
+        thought = message.get("reasoning_content")
+        thought = thought if isinstance(thought, str) else ""
+        if not seen.any:
+            seen.exclude(thought)
+            for call in message.get("tool_calls") or ():
+                asked = (call.get("function") or {}).get("arguments")
+                seen.exclude(asked if isinstance(asked, str) else "")
+        elif thought:
+            yield seen, Thought(thought), thought
+
+
+def _compares(seen: ResultData, thought: Thought) -> bool:
+    """Two or more products and a reason; what is cheap to know first."""
+    if len(seen.ids_in(thought)) > 1:
+        return gives_reason(thought.text)
+    return gives_reason(thought.text) and seen.several_in(thought)
+
+
+def _spoken(text: str) -> bool:
+    return injection.suspicious(text)

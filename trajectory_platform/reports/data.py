@@ -33,7 +33,8 @@ class ReportData:
             success_low, success_high, pass_at`` (k -> value or None), ``lenient, truncated, hallucinated,
             unviewed, clean, process, problems, attempts, clusters, thin``; shares in 0..1.
         task_pairs: the last policy against the first on the same problems, per category: ``category, before, after,
-            difference, difference_low, difference_high, detectable, problems, clusters, thin``.
+            difference, difference_low, difference_high, detectable, problems, clusters, thin`` and optionally
+            ``process, process_low, process_high`` (difference of the process scores).
         task_words: what the comparison allows to say, sentence by sentence; tasks_note: what was measured.
         scores_note: what was measured, how the interval was made and what the baseline is; one or two sentences.
         checkpoint: (label, value) facts of the checkpoint.

@@ -10,16 +10,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 from trajectory_platform.reports import figures
 from trajectory_platform.reports.data import ReportData, total_funnel
 from trajectory_platform.reports.escape import html_text
-
-Row = Mapping[str, Any]
-Column = tuple[str, str, str]  # key, heading, kind: word (one line) | text (may wrap) | number | share | check
+from trajectory_platform.reports.tables import Column, folded, nothing, table, with_interval
+from trajectory_platform.reports.task_section import tasks_section
 
 
 def build_report(data: ReportData) -> str:
@@ -111,44 +109,9 @@ def _tiles(data: ReportData) -> str:
     return (f'<dl class="tiles">{tiles}</dl>' if tiles else "") + notes
 
 
-def _table(columns: Sequence[Column], rows: Iterable[Row], foot: Row | None = None) -> str:
-    heads = "".join(f'<th scope="col"{_cell_class(kind)}>{heading}</th>' for _, heading, kind in columns)
-    body = "".join("<tr>" + "".join(_cell(row.get(key), kind) for key, _, kind in columns) + "</tr>" for row in rows)
-    last = "".join(_cell(foot.get(key), kind) for key, _, kind in columns) if foot else ""
-    footer = f"<tfoot><tr>{last}</tr></tfoot>" if foot else ""
-    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody>{footer}</table>"
-    return f'<div class="table" tabindex="0">{table}</div>'
-
-
-def _cell_class(kind: str) -> str:
-    return f' class="{kind}"' if kind in ("word", "text") else ' class="number"'
-
-
-def _cell(value: Any, kind: str) -> str:
-    if kind == "check":
-        return '<td class="number ok">yes</td>' if value == 0 else f'<td class="number bad">no: {value:+,}</td>'
-    if value is None:
-        return f'<td{_cell_class(kind)}><span class="muted">–</span></td>'
-    if kind == "share":
-        return f'<td class="number">{value:.1%}</td>'
-    if kind == "number":
-        return f'<td class="number">{value:,}</td>'
-    if isinstance(value, list | tuple):
-        value = ", ".join(str(item) for item in value)
-    return f"<td{_cell_class(kind)}>{html_text(value, 80 if kind == 'word' else 400)}</td>"
-
-
-def _nothing(what: str) -> str:
-    return f'<p class="muted">Nothing to show: {what}.</p>'
-
-
-def _folded(title: str, body: str) -> str:
-    return f"<details><summary>{title}</summary>{body}</details>"
-
-
 def _days(data: ReportData, drawn: _Figures) -> str:
     if not data.days:
-        return _nothing("no day was read")
+        return nothing("no day was read")
     counted = ("found", "moved_in", "moved_out", "accepted", "rejected")
     rows = []
     for day in data.days:
@@ -161,14 +124,14 @@ def _days(data: ReportData, drawn: _Figures) -> str:
     return (
         '<p class="muted">A pair of run and problem belongs to the day on which it was judged. Pairs of a '
         "neighbouring folder move in, others move out; each of the day's own ends accepted or rejected.</p>"
-        + _table(columns, rows, {"day": "all days", **total})
+        + table(columns, rows, {"day": "all days", **total})
     )
 
 
 def _funnel(data: ReportData, drawn: _Figures) -> str:
     total = total_funnel(data.funnels)
     if not total:
-        return _nothing("no trace was counted")
+        return nothing("no trace was counted")
     before = [None, *(count for _, count in total)]
     rows = [  # the uses of a row overlap: one does not lose what another keeps
         {"stage": stage, "left": left, "lost": None if earlier is None or stage.startswith("use: ") else earlier - left}
@@ -180,13 +143,13 @@ def _funnel(data: ReportData, drawn: _Figures) -> str:
         + drawn.add(figures.funnel_figure(total), "Funnel from raw pairs to training rows")
         + "<h3>By day</h3>"
         + drawn.add(figures.funnel_by_day_figure(data.funnels), "The same funnel for each day")
-        + _folded("The numbers of all days", _table(columns, rows))
+        + folded("The numbers of all days", table(columns, rows))
     )
 
 
 def _axis(data: ReportData, drawn: _Figures) -> str:
     if not any(sum(counts.values()) for counts in data.axis.values()):
-        return _nothing("no trace was readable")
+        return nothing("no trace was readable")
     labels = [*figures.AXIS_COLOURS, *sorted({x for c in data.axis.values() for x in c} - set(figures.AXIS_COLOURS))]
     columns: list[Column] = [("day", "day", "word"), *((label, html_text(label), "number") for label in labels)]
     rows = [{"day": day, **{label: data.axis[day].get(label, 0) for label in labels}} for day in sorted(data.axis)]
@@ -194,24 +157,24 @@ def _axis(data: ReportData, drawn: _Figures) -> str:
         '<p class="muted">A: the model made the calls itself. B: the agent\'s code made them. mixed: both. '
         "unknown: the evidence does not tell. Decided by matching calls to the model's replies, not by a flag.</p>"
         + drawn.add(figures.axis_figure(data.axis), "Share of each axis label by day")
-        + _folded("The numbers", _table(columns, rows))
+        + folded("The numbers", table(columns, rows))
     )
 
 
 def _reasons(data: ReportData, drawn: _Figures) -> str:
     if not data.reasons:
-        return _nothing("no trace was rejected")
+        return nothing("no trace was rejected")
     columns: list[Column] = [("stage", "stage", "word"), ("reason", "reason", "text"), ("count", "traces", "number")]
     if any(row.get("meaning") for row in data.reasons):
         columns.append(("meaning", "meaning", "text"))
-    return drawn.add(figures.reasons_figure(data.reasons), "The commonest reasons of rejection") + _folded(
-        f"All {len(data.reasons)} reasons", _table(columns, data.reasons)
+    return drawn.add(figures.reasons_figure(data.reasons), "The commonest reasons of rejection") + folded(
+        f"All {len(data.reasons)} reasons", table(columns, data.reasons)
     )
 
 
 def _leaks(data: ReportData, drawn: _Figures) -> str:
     if not data.pools:
-        return _nothing("no problem was seen")
+        return nothing("no problem was seen")
     columns: list[Column] = [
         ("pool", "pool", "word"),
         ("clusters", "clusters", "number"),
@@ -222,7 +185,7 @@ def _leaks(data: ReportData, drawn: _Figures) -> str:
     parts = [
         '<p class="muted">Variants of one problem form a cluster and share one pool, so that no checkpoint is '
         "measured on a problem it trained on in other words.</p>",
-        _table(columns, data.pools),
+        table(columns, data.pools),
     ]
     if data.cluster_sizes:
         parts.append("<h3>Sizes</h3>")
@@ -236,13 +199,13 @@ def _leaks(data: ReportData, drawn: _Figures) -> str:
             ("why", "joined by", "text"),
             ("problems", "which", "text"),
         ]
-        parts.append(_folded("The largest clusters", _table(shown, data.clusters)))
+        parts.append(folded("The largest clusters", table(shown, data.clusters)))
     return "".join(parts)
 
 
 def _scores(data: ReportData, drawn: _Figures) -> str:
     if not data.scores:
-        return _nothing("no checkpoint was measured")
+        return nothing("no checkpoint was measured")
     columns: list[Column] = [
         ("category", "category", "word"),
         ("n", "actions", "number"),
@@ -256,8 +219,8 @@ def _scores(data: ReportData, drawn: _Figures) -> str:
     rows = [
         {
             **row,
-            "tool_shown": _with_interval(row, "tool"),
-            "arguments_shown": _with_interval(row, "arguments"),
+            "tool_shown": with_interval(row, "tool"),
+            "arguments_shown": with_interval(row, "arguments"),
             "remark": "too few to conclude from" if row.get("thin") else "",
         }
         for row in data.scores
@@ -269,95 +232,23 @@ def _scores(data: ReportData, drawn: _Figures) -> str:
         ("clipped", "cut at the token limit", "number"),
     ]
     note = f'<p class="muted">{html_text(data.scores_note)}</p>' if data.scores_note else ""
-    folded = any(row.get("parse_errors") is not None or row.get("clipped") is not None for row in rows)
+    faulty = any(row.get("parse_errors") is not None or row.get("clipped") is not None for row in rows)
     return (
         note
         + drawn.add(figures.scores_figure(data.scores), "Next-action accuracy per category, with intervals")
-        + _table(shown, rows)
-        + (_folded("Replies that could not be scored as calls", _table(faults, rows)) if folded else "")
+        + table(shown, rows)
+        + (folded("Replies that could not be scored as calls", table(faults, rows)) if faulty else "")
     )
 
 
 def _tasks(data: ReportData, drawn: _Figures) -> str:
-    if not data.tasks:
-        return _nothing("no policy acted in the sandbox")
-    ks = sorted({k for row in data.tasks for k, value in row["pass_at"].items() if value is not None})
-    columns: list[Column] = [
-        ("policy", "policy", "word"),
-        ("category", "category", "word"),
-        ("success_shown", "success (interval)", "word"),
-        *((f"pass_{k}", f"pass@{k}", "share") for k in ks),
-        ("truncated", "cut by a limit", "share"),
-        ("problems", "problems", "number"),
-        ("clusters", "clusters", "number"),
-        ("remark", "remark", "text"),
-    ]
-    conduct: list[Column] = [
-        ("policy", "policy", "word"),
-        ("category", "category", "word"),
-        ("process", "process score", "share"),
-        ("clean", "clean protocol", "share"),
-        ("hallucinated", "with hallucinated ids", "share"),
-        ("unviewed", "with unviewed ids", "share"),
-        ("lenient", "lenient success", "share"),
-        ("attempts", "attempts", "number"),
-    ]
-    rows = [
-        {
-            **row,
-            **{f"pass_{k}": row["pass_at"].get(k) for k in ks},
-            "success_shown": _with_interval(row, "success"),
-            "remark": "too few to conclude from" if row.get("thin") else "",
-        }
-        for row in data.tasks
-    ]
-    return (
-        (f'<p class="muted">{html_text(data.tasks_note)}</p>' if data.tasks_note else "")
-        + drawn.add(figures.tasks_figure(data.tasks), "Success in the sandbox per category and policy, with intervals")
-        + _table(columns, rows)
-        + _pairs(data)
-        + _folded("How they went about it", _table(conduct, rows))
-    )
-
-
-def _pairs(data: ReportData) -> str:
-    if not data.task_pairs:
-        return ""
-    columns: list[Column] = [
-        ("category", "category", "word"),
-        ("before", "before", "share"),
-        ("after", "after", "share"),
-        ("shown", "difference, points (interval)", "word"),
-        ("seen", "sees differences above, points", "word"),
-        ("problems", "problems", "number"),
-        ("clusters", "clusters", "number"),
-    ]
-    rows = [{**row, "shown": _points(row), "seen": _plain_points(row.get("detectable"))} for row in data.task_pairs]
-    words = "".join(f"<p>{html_text(sentence)}</p>" for sentence in data.task_words)
-    return f"<h3>Before and after training, on the same problems</h3>{_table(columns, rows)}{words}"
-
-
-def _points(row: Row) -> str:
-    low, high = row.get("difference_low"), row.get("difference_high")
-    shown = f"{100 * row['difference']:+.1f}"
-    return shown if low is None or high is None else f"{shown} ({100 * low:+.1f} to {100 * high:+.1f})"
-
-
-def _plain_points(value: float | None) -> str | None:
-    return None if value is None else f"{100 * value:.1f}"
-
-
-def _with_interval(row: Row, key: str) -> str | None:
-    value, low, high = row.get(key), row.get(f"{key}_low"), row.get(f"{key}_high")
-    if value is None:
-        return None
-    return f"{value:.1%}" if low is None or high is None else f"{value:.1%} ({low:.1%} to {high:.1%})"
+    return tasks_section(data, drawn.add)
 
 
 def _checkpoint(data: ReportData, drawn: _Figures) -> str:
     if not data.checkpoint:
-        return _nothing("nothing was trained")
-    return _table(
+        return nothing("nothing was trained")
+    return table(
         [("fact", "fact", "word"), ("value", "value", "text")],
         [{"fact": label, "value": value} for label, value in data.checkpoint],
     )
@@ -365,7 +256,7 @@ def _checkpoint(data: ReportData, drawn: _Figures) -> str:
 
 def _lineage(data: ReportData, drawn: _Figures) -> str:
     if not data.lineage:
-        return _nothing("no trace was followed")
+        return nothing("no trace was followed")
     steps = "".join(
         f'<li><b>{html_text(step["step"])}</b><span class="id">{html_text(step["value"], 400)}</span>'
         + (f'<br><span class="muted">{html_text(step["detail"], 600)}</span>' if step.get("detail") else "")

@@ -96,6 +96,9 @@ class StoreWriter:
             order, ids = order[kept], ids.filter(pa.array(kept))
         self._write(order, ids)
         self._order = order
+        # written: the index, which comes next, needs the memory
+        self._ids, self._id_ends, self._starts, self._lines = bytearray(), array("q"), array("Q"), array("Q")
+        self._price, self._services, self._shop = array("d"), array("B"), array("Q")
 
     def texts(self) -> Iterator[str]:
         """What the search looks at, one text a document, in ordinal order; only after ``finish``."""

@@ -1,18 +1,23 @@
-"""Leak clusters: connected components of the strong edges over every problem seen up to a day.
+"""Leak clusters: connected components of the strong and medium edges over every problem seen up to a day.
 
 A cluster is named after its oldest problem (first day seen, then key), so its id does not change when unrelated
 problems arrive, when a younger member joins, or with row order; when two clusters merge the older name stays.
+
+Problems of registered benchmarks are no members: a cluster is marked with the benchmarks that one of its problems is a
+variant of, and one that is declared sealed seals it. So registering a file that is not sealed changes no pool.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING, NamedTuple
 
 from trajectory_platform.errors import FailPartition
-from trajectory_platform.lake.tables import LEAK_CLUSTERS, LEAK_EDGES
+from trajectory_platform.lake.tables import LEAK_CLUSTERS, LEAK_EDGES, LEAK_HINTS
+from trajectory_platform.splits.hints import hints_between
 from trajectory_platform.splits.pools import Shares, active, draw, held_pools, strictest
 from trajectory_platform.splits.similarity import Edge, Node, add_links, edges_between, nodes_of
 
@@ -20,16 +25,32 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from trajectory_platform.settings import HoldOut
+    from trajectory_platform.splits.weak import Embed
 
-VERSION = "clusters-2"  # raise it when the same problems would give other clusters or pools
+VERSION = "clusters-3"  # raise it when the same problems would give other clusters or pools
 _SHOWN_EDGES = 40
+EXACT_DIAMETER = 200  # members up to which the diameter is exact
+BENCHMARK_KEY = "benchmark:"  # start of the keys that stand for benchmark problems in ``leak_edges``
 
 
 class Clusters(NamedTuple):
-    """``clusters`` in the ``leak_clusters`` schema (one row per problem key), ``edges`` in ``leak_edges``."""
+    """``clusters`` in the ``leak_clusters`` schema (one row per problem key), ``edges`` in ``leak_edges``, ``hints`` in
+    ``leak_hints`` (empty where they were not asked for).
+
+    An edge to a problem of a registered benchmark has ``benchmark:NAME:KEY`` as its right key.
+    """
 
     clusters: pa.Table
     edges: pa.Table
+    hints: pa.Table
+
+
+class BenchmarkProblems(NamedTuple):
+    """A registered benchmark: its problems in the ``problem_suites`` schema."""
+
+    name: str
+    problems: pa.Table
+    sealed: bool = False
 
 
 def build_clusters(
@@ -42,6 +63,9 @@ def build_clusters(
     hold_outs: Sequence[HoldOut] = (),
     max_cluster_share: float = 0.2,
     min_problems_for_share: int = 50,
+    benchmarks: Sequence[BenchmarkProblems] = (),
+    near_similarity: float | None = None,
+    embed: Embed | None = None,
 ) -> Clusters:
     """Cluster and pool of every problem seen up to ``day``.
 
@@ -53,6 +77,10 @@ def build_clusters(
         hold_outs: dated entries; those in force on ``day`` apply.
         max_cluster_share: largest share of all problems that one cluster may hold ...
         min_problems_for_share: ... tested from this many problems on.
+        benchmarks: registered files; their overlap is marked, those declared sealed seal what they overlap.
+        near_similarity: word similarity from which two problems of different clusters are listed as a hint; None
+            lists no hints.
+        embed: texts -> vectors, for hints by ``weak.EMBEDDING_SIMILARITY`` as well.
 
     Raises:
         FailPartition: a cluster is too large; the message lists the edges that built it (case D06).
@@ -63,8 +91,109 @@ def build_clusters(
     edges = edges_between(nodes)
     members = components(nodes, edges)
     _check_share(members, edges, len(nodes), max_cluster_share, min_problems_for_share)
+    overlaps = benchmark_edges(nodes, benchmarks)
     rows = _rows(members, day, pool_key, Shares(*shares), active(hold_outs, day))
-    return Clusters(_table(rows, LEAK_CLUSTERS.schema()), _edge_table(edges, day))
+    _mark_diameters(rows, members, edges)
+    _mark_benchmarks(rows, overlaps, {benchmark.name for benchmark in benchmarks if benchmark.sealed})
+    hints = [] if near_similarity is None else hints_between(nodes, members, near_similarity, embed)
+    return Clusters(
+        _table(rows, LEAK_CLUSTERS.schema()),
+        _edge_table(sorted([*edges, *overlaps]), day, LEAK_EDGES.schema()),
+        _edge_table(hints, day, LEAK_HINTS.schema()),
+    )
+
+
+def benchmark_edges(nodes: Mapping[str, Node], benchmarks: Sequence[BenchmarkProblems]) -> list[Edge]:
+    """Why problems are variants of benchmark problems: edges with ``benchmark:NAME:KEY`` on the right, sorted.
+
+    The benchmark's problems count as younger than all others, so they never stand between two of those.
+    """
+    combined = dict(nodes)
+    for benchmark in benchmarks:
+        for key, node in nodes_of(benchmark.problems).items():
+            name = f"{BENCHMARK_KEY}{benchmark.name}:{key}"
+            last = date.max.isoformat()
+            combined[name] = replace(
+                node,
+                key=name,
+                first_seen=last,
+                bindings=set(),  # its ids are the file's own
+                answers=dict.fromkeys(node.answers, last),
+                specs=dict.fromkeys(node.specs, last),
+            )
+    if len(combined) == len(nodes):
+        return []
+    return [edge for edge in edges_between(combined) if edge.left_key in nodes and edge.right_key not in nodes]
+
+
+def _mark_benchmarks(rows: Sequence[dict[str, object]], overlaps: Sequence[Edge], sealed: set[str]) -> None:
+    """Set ``benchmark_overlap`` per cluster; a sealed benchmark seals it, and holds the problems it is tied to."""
+    by_key: dict[str, set[str]] = {}
+    for edge in overlaps:
+        by_key.setdefault(edge.left_key, set()).add(edge.right_key.split(":")[1])
+    by_cluster: dict[object, set[str]] = {}
+    for row in rows:
+        by_cluster.setdefault(row["cluster_id"], set()).update(by_key.get(str(row["problem_key"]), ()))
+    for row in rows:
+        names = by_cluster[row["cluster_id"]]
+        row["benchmark_overlap"] = sorted(names)
+        if names & sealed:
+            row["pool"] = "sealed"
+            row["held_out"] = row["held_out"] or bool(by_key.get(str(row["problem_key"]), set()) & sealed)
+
+
+def _mark_diameters(
+    rows: Sequence[dict[str, object]], members: Mapping[str, list[Node]], edges: Iterable[Edge]
+) -> None:
+    neighbours: dict[str, set[str]] = {}
+    for edge in edges:
+        neighbours.setdefault(edge.left_key, set()).add(edge.right_key)
+        neighbours.setdefault(edge.right_key, set()).add(edge.left_key)
+    found = {name: diameter([node.key for node in group], neighbours) for name, group in members.items()}
+    for row in rows:
+        row["diameter"] = found[str(row["cluster_id"])]
+
+
+def diameter(keys: Sequence[str], neighbours: Mapping[str, set[str]]) -> int:
+    """The longest shortest path between two members, in edges (case D06).
+
+    Exact up to ``EXACT_DIAMETER`` members. Beyond, twice the least eccentricity met on a double sweep: never less than
+    the diameter and at most twice it, so that chaining is never understated.
+    """
+    if len(keys) < 3:
+        return len(keys) - 1
+    if len(keys) <= EXACT_DIAMETER:
+        return max(_levels(key, neighbours)[1] for key in keys)
+    far, _ = _levels(keys[0], neighbours)
+    end, _ = _levels(far, neighbours)
+    middle = _middle(far, end, neighbours)
+    return 2 * min(_levels(key, neighbours)[1] for key in (keys[0], far, end, middle))
+
+
+def _levels(start: str, neighbours: Mapping[str, set[str]]) -> tuple[str, int]:
+    """The smallest key among the farthest from ``start``, and its distance."""
+    seen, level, depth = {start}, [start], 0
+    while following := {there for here in level for there in neighbours.get(here, ()) if there not in seen}:
+        seen |= following
+        level, depth = sorted(following), depth + 1
+    return min(level), depth
+
+
+def _middle(start: str, goal: str, neighbours: Mapping[str, set[str]]) -> str:
+    """The problem half way on a shortest path."""
+    came, level = {start: start}, [start]
+    while goal not in came:
+        following: list[str] = []
+        for here in level:
+            for there in sorted(neighbours.get(here, ())):
+                if there not in came:
+                    came[there] = here
+                    following.append(there)
+        level = following
+    path = [goal]
+    while path[-1] != start:
+        path.append(came[path[-1]])
+    return path[len(path) // 2]
 
 
 def components(nodes: Mapping[str, Node], edges: Iterable[Edge]) -> dict[str, list[Node]]:
@@ -151,8 +280,8 @@ def _up_to(table: pa.Table, day: date) -> pa.Table:
     return table.filter(pc.less_equal(table["day"], day.isoformat()))
 
 
-def _edge_table(edges: Sequence[Edge], day: date) -> pa.Table:
-    return _table([{"day": day.isoformat(), **edge._asdict()} for edge in edges], LEAK_EDGES.schema())
+def _edge_table(edges: Sequence[Edge], day: date, schema: pa.Schema) -> pa.Table:
+    return _table([{"day": day.isoformat(), **edge._asdict()} for edge in edges], schema)
 
 
 def _table(rows: Sequence[Mapping[str, object]], schema: pa.Schema) -> pa.Table:

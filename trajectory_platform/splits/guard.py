@@ -1,7 +1,8 @@
 """The leak guard over the training window: which accepted traces may be used, each with its cluster and pool.
 
-The day's corpus is never rewritten: what only the window can see (a copy of an earlier day's trace, a problem without
-a cluster) goes to ``split_exclusions`` with the reason and the trace that stays (design 3, "Conservation").
+The day's corpus is never rewritten: what only the window can see (a copy of an earlier day's trace, a strategy that
+agents of several days share, a problem without a cluster, the text of a held-out problem) goes to ``split_exclusions``
+with the reason and its evidence: the trace that stays, or the place of the text (design 3, "Conservation").
 """
 
 from __future__ import annotations
@@ -13,15 +14,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from trajectory_platform.errors import FailPartition
 from trajectory_platform.lake.tables import LEAK_GUARDED_SPLITS, SPLIT_EXCLUSIONS
 from trajectory_platform.sandbox.problems import hidden_problem_key
+from trajectory_platform.splits.ngrams import NGRAMS_VERSION
 from trajectory_platform.splits.pools import STRICTNESS
+from trajectory_platform.splits.window_copies import REASON, WINDOW_COPIES_VERSION, window_copies
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = "splits-2"  # raise it when the same corpus and clusters would give other splits
+# Raise the number when the same corpus and clusters would give other splits.
+VERSION = f"splits-3,{WINDOW_COPIES_VERSION},{NGRAMS_VERSION}"
 CORPUS_COLUMNS = (
     "trace_id", "day", "problem_id", "suite_id", "problem_key", "category", "content_hash", "uses", "quality"
 )  # fmt: skip
+COPY_COLUMNS = ("agent_version_id", "strategy_signature")  # needed to find strategy copies
+HELD_OUT_TEXT = "held_out_text"
 
 
 class Split(NamedTuple):
@@ -32,7 +38,14 @@ class Split(NamedTuple):
 
 
 def split_window(
-    corpus_meta: pa.Table, clusters: pa.Table, *, day: date, window_days: int, judged: pa.Table | None = None
+    corpus_meta: pa.Table,
+    clusters: pa.Table,
+    *,
+    day: date,
+    window_days: int,
+    judged: pa.Table | None = None,
+    copy_similarity: float | None = None,
+    restated: Mapping[tuple[str, str], str] | None = None,
 ) -> Split:
     """Cluster and pool of every accepted trace of the window ``(day - window_days, day]``.
 
@@ -41,12 +54,18 @@ def split_window(
         clusters: ``leak_clusters`` as of ``day``.
         window_days: length of the window, the day included.
         judged: trace_id and day of ``raw_traces`` of the window; None looks at the corpus alone.
+        copy_similarity: of call sequences from which traces of two agents in one cluster are copies; None does not
+            compare them. Needs ``COPY_COLUMNS`` too.
+        restated: (trace id, trace day) -> evidence that the row restates a held-out problem's query (see ``ngrams``).
 
     A pair that was judged again is listed by a later folder too, and so stands in two partitions. The latest says what
     it is, also where it was rejected there (an invalidated run): the earlier are excluded as ``judged_again``.
     Of traces with one content hash the one in the strictest pool stays, among those the earliest (day, then id); the
-    others are excluded as ``cross_day_copy`` (``same_day_copy`` inside one day) with ``duplicate_of``. A trace whose
-    problem is in no cluster cannot be placed safely: excluded as ``no_cluster``. In + out = rows of the window.
+    others are excluded as ``cross_day_copy`` (``same_day_copy`` inside one day) with ``duplicate_of``, and then those
+    whose calls another agent made on the same cluster as ``strategy_copy_in_window``. ``duplicate_of`` always names a
+    trace that stays. A row of the train pool that restates a held-out query is excluded as ``held_out_text`` before it
+    can be anything's survivor. A trace whose problem is in no cluster cannot be placed safely: excluded as
+    ``no_cluster``. In + out = rows of the window.
 
     Raises:
         FailPartition: the result is not disjoint (see ``assert_disjoint``).
@@ -54,22 +73,27 @@ def split_window(
     first = (day - timedelta(days=window_days - 1)).isoformat()
     known = {row["problem_key"]: row for row in clusters.select(["problem_key", "cluster_id", "pool"]).to_pylist()}
     latest = _latest_days(corpus_meta, judged, first, day.isoformat())
+    columns = CORPUS_COLUMNS if copy_similarity is None else (*CORPUS_COLUMNS, *COPY_COLUMNS)
     placed: list[dict[str, Any]] = []
     excluded: list[dict[str, Any]] = []
-    for trace in corpus_meta.select(CORPUS_COLUMNS).to_pylist():
+    for trace in corpus_meta.select(columns).to_pylist():
         if not first <= trace["day"] <= day.isoformat():
             continue
         if trace["day"] < latest[trace["trace_id"]]:
-            excluded.append(_exclusion(trace["trace_id"], trace["day"], day, "judged_again", None))
+            excluded.append(_exclusion(trace, day, "judged_again"))
             continue
         key = _key(trace)
         cluster = known.get(key) if key is not None else None
+        evidence = (restated or {}).get((trace["trace_id"], trace["day"]))
         if cluster is None:
-            excluded.append(_exclusion(trace["trace_id"], trace["day"], day, "no_cluster", None))
+            excluded.append(_exclusion(trace, day, "no_cluster"))
+        elif evidence is not None and cluster["pool"] == "train":
+            excluded.append(_exclusion(trace, day, HELD_OUT_TEXT, detail=evidence))
         else:
-            placed.append(_placed(trace, cluster, day))
-    kept, copies = _drop_copies(placed, day)
-    split = Split(_table(kept, LEAK_GUARDED_SPLITS.schema()), _table([*excluded, *copies], SPLIT_EXCLUSIONS.schema()))
+            placed.append({**trace, **cluster})
+    copies, kept = _copies(placed, day, copy_similarity)
+    rows = [_row(trace, day) for trace in kept]
+    split = Split(_table(rows, LEAK_GUARDED_SPLITS.schema()), _table([*excluded, *copies], SPLIT_EXCLUSIONS.schema()))
     assert_disjoint(split.splits)
     return split
 
@@ -96,41 +120,57 @@ def _key(trace: Mapping[str, Any]) -> str | None:
     return hidden_problem_key(trace["suite_id"], trace["problem_id"]) if trace["problem_id"] is not None else None
 
 
-def _placed(trace: Mapping[str, Any], cluster: Mapping[str, Any], day: date) -> dict[str, Any]:
+def _row(trace: Mapping[str, Any], day: date) -> dict[str, Any]:
+    return {**trace, "day": day.isoformat(), "trace_day": trace["day"]}
+
+
+def _copies(
+    placed: list[dict[str, Any]], day: date, copy_similarity: float | None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(exclusions, traces that stay).
+
+    One trace per content hash: were a copy of a sealed trace kept in train, the sealed one would be leaked. Then one
+    of several agents that did the same.
+    """
+    first: dict[str, dict[str, Any]] = {}
+    equal: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    placed.sort(key=lambda row: (-STRICTNESS.index(row["pool"]), row["day"], row["trace_id"]))
+    for row in placed:
+        survivor = first.setdefault(row["content_hash"], row)
+        if survivor is not row:
+            equal.append((row, survivor))
+    alike = {} if copy_similarity is None else window_copies(first.values(), similarity=copy_similarity)
+    excluded = [
+        _exclusion(
+            row,
+            day,
+            "same_day_copy" if survivor["day"] == row["day"] else "cross_day_copy",
+            alike.get(survivor["trace_id"], survivor["trace_id"]),
+        )
+        for row, survivor in equal
+    ]
+    distinct = list(first.values())
+    excluded += [_exclusion(row, day, REASON, alike[row["trace_id"]]) for row in distinct if row["trace_id"] in alike]
+    return excluded, [row for row in distinct if row["trace_id"] not in alike]
+
+
+def _exclusion(
+    trace: Mapping[str, Any], day: date, reason: str, survivor: str | None = None, *, detail: str | None = None
+) -> dict[str, Any]:
+    """One row of ``split_exclusions``; ``detail`` is the evidence where no survivor is.
+
+    Raises:
+        FailPartition: a removal for its text without evidence (case D15).
+    """
+    if reason == HELD_OUT_TEXT and not detail:
+        raise FailPartition(f"removal_without_evidence: {trace['trace_id']} is marked {reason}, but not by which text")
     return {
         "trace_id": trace["trace_id"],
         "day": day.isoformat(),
         "trace_day": trace["day"],
-        "problem_key": cluster["problem_key"],
-        "cluster_id": cluster["cluster_id"],
-        "pool": cluster["pool"],
-        "uses": trace["uses"],
-        "quality": trace["quality"],
-        "category": trace["category"],
-        "content_hash": trace["content_hash"],
-    }
-
-
-def _drop_copies(placed: list[dict[str, Any]], day: date) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Keep one trace per content hash: were a copy of a sealed trace kept in train, the sealed one would be leaked."""
-    kept: dict[str, dict[str, Any]] = {}
-    copies: list[dict[str, Any]] = []
-    placed.sort(key=lambda row: (-STRICTNESS.index(row["pool"]), row["trace_day"], row["trace_id"]))
-    for row in placed:
-        survivor = kept.setdefault(row["content_hash"], row)
-        if survivor is not row:
-            reason = "same_day_copy" if survivor["trace_day"] == row["trace_day"] else "cross_day_copy"
-            copies.append(_exclusion(row["trace_id"], row["trace_day"], day, reason, survivor["trace_id"]))
-    return list(kept.values()), copies
-
-
-def _exclusion(trace_id: str, trace_day: str, day: date, reason: str, survivor: str | None) -> dict[str, Any]:
-    return {
-        "trace_id": trace_id,
-        "day": day.isoformat(),
-        "trace_day": trace_day,
         "reason": reason,
         "duplicate_of": survivor,
+        "detail": detail,
     }
 
 
@@ -151,18 +191,24 @@ def assert_disjoint(splits: pa.Table, problems: pa.Table | None = None) -> None:
         _one_pool_each(name, zip(splits[name].to_pylist(), labels, pools, strict=True))
     if problems is None:
         return
-    products: dict[str, list[str]] = {}
-    for row in problems.select(["problem_key", "reward_product_ids"]).to_pylist():
-        products[row["problem_key"]] = row["reward_product_ids"]
+    products = reward_products(problems)
     keys = splits["problem_key"].to_pylist()
     _one_pool_each(
         "reward product id",
         (
             (product, row_label, pool)
             for key, row_label, pool in zip(keys, labels, pools, strict=True)
-            for product in products.get(key, ())
+            for product in sorted(products.get(key, ()))
         ),
     )
+
+
+def reward_products(problems: pa.Table) -> dict[str, set[str]]:
+    """Problem key -> product ids of its reward, over all rows of ``problem_suites``."""
+    products: dict[str, set[str]] = {}
+    for row in problems.select(["problem_key", "reward_product_ids"]).to_pylist():
+        products.setdefault(row["problem_key"], set()).update(row["reward_product_ids"])
+    return products
 
 
 def _one_pool_each(name: str, values: Iterable[tuple[str, str, str]]) -> None:

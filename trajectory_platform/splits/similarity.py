@@ -1,14 +1,18 @@
-"""Strong edges between problems: what makes two problems one leak cluster (domain 4.4).
+"""Edges between problems: what makes two problems one leak cluster (domain 4.4).
 
-Kinds, each exact, none a guess by wording:
+Strong kinds, each exact, none a guess by wording:
 
 * ``product_id``: both rewards name the product;
-* ``query``: equal normalised queries;
+* ``query``: equal normalised queries, also where one of them has the fixed voucher tail and the other has another
+  one or none (a product problem to which a voucher was added);
 * ``problem_id``: one problem id under two contents (a hidden problem that became public, a changed suite item);
 * ``successful_recommendation``: a hidden problem whose *successful* traces recommended what the other asks for: two
   products of it, or its only product. One product of several is no edge: a product that merely satisfies the hidden
   problem too is often another problem's target (3 false merges and no true one on the shared days);
 * ``answer``: equal knowledge answers of web problems, capped.
+
+Medium kind: ``constraints``, equal requests for different products (``splits.constraints``). Weak evidence, word
+similarity, is in ``splits.weak`` and never an edge.
 
 Every rule is monotone: data of later days adds edges, it never removes one. A problem can therefore only move to a
 stricter pool. Rules over agent-written data are majorities inside *one day*, which later days cannot change.
@@ -24,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajectory_platform.identity import safe_id
 from trajectory_platform.sandbox.problems import hidden_problem_key, normalise_query
+from trajectory_platform.splits.constraints import Spec, matches, spec_of, spec_order
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
 REWARD_PRODUCTS = 4
 # A short answer ("2", "red") fits many problems: only the first problems that share one are joined by it.
 ANSWER_GROUP = 8
+# The fixed voucher tail of a normalised query (domain 4.1; ``sandbox.vouchers`` reads its values).
+_VOUCHER_TAIL = re.compile(r"\s*my budget is only \S+ but i have a voucher with the following rules.*", re.DOTALL)
 _GLOBAL_ID = re.compile(r"[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}")
 
 
@@ -51,7 +58,8 @@ class Node:
     """One problem key with everything ever seen of it.
 
     ``bindings`` are (suite_id, problem_id) pairs, ``said`` queries of traces, ``hits`` target (see ``targets``) ->
-    successful traces that recommended it.
+    successful traces that recommended it. ``answers`` and ``specs`` have the first day each was listed: the rules that
+    look at the oldest only go by it, because ``first_seen`` may still become earlier.
     """
 
     key: str
@@ -61,7 +69,8 @@ class Node:
     bindings: set[tuple[str | None, str]] = field(default_factory=set)
     queries: set[str] = field(default_factory=set)
     rewards: set[str] = field(default_factory=set)
-    answers: set[str] = field(default_factory=set)
+    answers: dict[str, str] = field(default_factory=dict)
+    specs: dict[Spec, str] = field(default_factory=dict)
     said: set[str] = field(default_factory=set)
     hits: Counter[str] = field(default_factory=Counter)
 
@@ -72,13 +81,14 @@ class Node:
 
 
 def edges_between(nodes: Mapping[str, Node]) -> list[Edge]:
-    """All strong edges, sorted. A shared value gives a star around its oldest problem, so the work is linear."""
+    """All strong and medium edges, sorted. A shared value gives a star around its oldest problem, so the work is
+    linear; equal requests for one product have its ``product_id`` edges only."""
     oldest_first = sorted(nodes.values(), key=lambda node: node.age)
     edges: set[Edge] = set()
-    edges.update(_star(_groups((node, node.queries | node.said) for node in oldest_first), "query"))
+    edges.update(_star(_groups((node, _wordings(node)) for node in oldest_first), "query"))
     edges.update(_star(_groups((node, _id_values(node)) for node in oldest_first), "problem_id"))
-    answers = _groups((node, node.answers) for node in oldest_first)
-    edges.update(_star({value: group[:ANSWER_GROUP] for value, group in answers.items()}, "answer"))
+    edges.update(_star({value: group[:ANSWER_GROUP] for value, group in answer_groups(nodes).items()}, "answer"))
+    edges.update(_constraint_edges(nodes))
     rewards = _groups((node, node.rewards) for node in oldest_first)
     edges.update(_star(rewards, "product_id"))
     hits = _groups((node, set(node.hits)) for node in oldest_first)
@@ -90,6 +100,45 @@ def edges_between(nodes: Mapping[str, Node]) -> list[Edge]:
                 left, right = sorted((centre, node), key=lambda one: one.age)
                 edges.add(Edge(left.key, right.key, "successful_recommendation", float(node.hits[target]), target))
     return sorted(edges)
+
+
+def answer_groups(nodes: Mapping[str, Node]) -> dict[str, list[Node]]:
+    """Problems by knowledge answer, by the day the answer was first listed, then by key."""
+    dated = ((day, node.key, value) for node in nodes.values() for value, day in node.answers.items())
+    groups: dict[str, list[Node]] = {}
+    for _, key, value in sorted(dated):
+        groups.setdefault(value, []).append(nodes[key])
+    return groups
+
+
+def dated_specs(nodes: Mapping[str, Node]) -> list[tuple[str, Spec]]:
+    """(problem key, items of its reward), by the day the reward was first listed, then by key."""
+    dated = [
+        (day, node.key, number, spec)
+        for node in nodes.values()
+        for number, (spec, day) in enumerate(
+            sorted(node.specs.items(), key=lambda item: spec_order(item[0]))
+            if len(node.specs) > 1
+            else node.specs.items()
+        )
+    ]
+    return [(key, spec) for _, key, _, spec in sorted(dated, key=lambda entry: entry[:3])]
+
+
+def _constraint_edges(nodes: Mapping[str, Node]) -> Iterable[Edge]:
+    for match in matches(dated_specs(nodes)):
+        left, right = sorted((nodes[match.left], nodes[match.right]), key=lambda node: node.age)
+        yield Edge(left.key, right.key, "constraints", match.value, match.evidence)
+
+
+def _wordings(node: Node) -> set[str]:
+    texts = node.queries | node.said
+    return texts | {stem for text in texts if (stem := without_voucher(text))}
+
+
+def without_voucher(query: str) -> str:
+    """A normalised query without the fixed voucher tail."""
+    return _VOUCHER_TAIL.sub("", query) if "voucher" in query else query
 
 
 def targets(products: Iterable[str]) -> set[str]:
@@ -129,12 +178,7 @@ def nodes_of(problems: pa.Table) -> dict[str, Node]:
     from trajectory_platform.sandbox.problems import from_row
 
     nodes: dict[str, Node] = {}
-    seen: set[tuple[Any, ...]] = set()
-    for row in problems.sort_by([("day", "ascending")]).to_pylist():
-        identity = (row["problem_key"], row["suite_id"], row["problem_id"], row["reward_state"], row["category"])
-        if identity in seen:
-            continue  # the same problem on a later day tells nothing new
-        seen.add(identity)
+    for row in _first_rows(problems.sort_by([("day", "ascending")])).to_pylist():
         problem = from_row(row)
         node = nodes.setdefault(
             problem.problem_key, Node(problem.problem_key, row["day"], problem.category, problem.reward_state)
@@ -146,8 +190,19 @@ def nodes_of(problems: pa.Table) -> dict[str, Node]:
         if query := normalise_query(problem.query or ""):
             node.queries.add(query)
         if answer := normalise_query(problem.answer or ""):
-            node.answers.add(answer)
+            node.answers.setdefault(answer, row["day"])
+        if problem.reward and (spec := spec_of(problem.reward)):
+            node.specs.setdefault(spec, row["day"])
     return nodes
+
+
+def _first_rows(problems: pa.Table) -> pa.Table:
+    """The rows that tell something new: the same problem on a later day does not, and most rows are that."""
+    names = ("problem_key", "suite_id", "problem_id", "reward_state", "category", "reward")
+    first: dict[tuple[Any, ...], int] = {}
+    for number, identity in enumerate(zip(*(problems[name].to_pylist() for name in names), strict=True)):
+        first.setdefault(identity, number)
+    return problems if len(first) == problems.num_rows else problems.take(list(first.values()))
 
 
 def add_links(nodes: dict[str, Node], links: pa.Table) -> None:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from trajectory_platform import jsontext
 from trajectory_platform.errors import Abort, RejectRow
 from trajectory_platform.sandbox.problems import Problem, id_text, parse_problem, to_table
-from trajectory_platform.splits.clusters import build_clusters
+from trajectory_platform.splits.clusters import BENCHMARK_KEY, BenchmarkProblems, Clusters, build_clusters
 from trajectory_platform.splits.pools import Shares
 
 if TYPE_CHECKING:
-    from trajectory_platform.settings import HoldOut
+    import pyarrow as pa
+
+    from trajectory_platform.settings import Benchmark, HoldOut
 
 _ANY_DAY = date(2026, 1, 1)  # only names the partition of an answer that is never stored
 
@@ -38,12 +40,19 @@ def split_files(
     as_of: date = _ANY_DAY,
     max_cluster_share: float = 0.2,
     min_problems_for_share: int = 50,
+    benchmarks: Sequence[Benchmark] = (),
 ) -> list[dict[str, Any]]:
-    """Rows ``{problem_id, suite, category, cluster_id, pool, edges[], problem_key, error}``, in file order.
+    """Rows ``{problem_id, suite, category, cluster_id, pool, edges[], problem_key, benchmark_overlap, error}``, in file
+    order.
 
-    ``edges`` are ``{kind, value, evidence, other}``: the row's problem and ``other`` (a problem id of the output) are
-    one cluster for that reason; rows that state the same problem have an edge ``same_problem``. A row that cannot be
-    read is in the output too, with ``error`` and without cluster and pool: it must not be trained on.
+    ``edges`` are ``{kind, value, evidence, other}``: the row's problem and ``other`` (a problem id of the output, or
+    ``benchmark:NAME:KEY``) are variants for that reason; rows that state the same problem have an edge
+    ``same_problem``. A row that cannot be read is in the output too, with ``error`` and without cluster and pool: it
+    must not be trained on.
+
+    Args:
+        benchmarks: registered files; their rows are not in the output, what they overlap is marked, and sealed ones
+            seal it.
 
     Raises:
         Abort: a file is missing, unreadable as a whole, or two files have one stem.
@@ -51,11 +60,8 @@ def split_files(
     """
     rows = read_suite_files(paths)
     good = [row for row in rows if row.problem is not None]
-    # The suite of the output is the file's; inside the clusters ids count within a suite, so both are bound here.
-    problems = [replace(row.problem, suite_id=row.suite) for row in good if row.problem is not None]
-    table = to_table(problems, as_of.isoformat())
     result = build_clusters(
-        table,
+        _table_of(rows, as_of),
         None,
         day=as_of,
         pool_key=pool_key,
@@ -63,10 +69,66 @@ def split_files(
         hold_outs=hold_outs,
         max_cluster_share=max_cluster_share,
         min_problems_for_share=min_problems_for_share,
+        benchmarks=read_benchmarks(benchmarks),
     )
     clusters = {row["problem_key"]: row for row in result.clusters.to_pylist()}
     edges = _edges_by_row(good, result.edges.to_pylist())
     return [_output(row, clusters, edges) for row in rows]
+
+
+def explain_files(
+    paths: Iterable[str | Path], left: str, right: str, *, pool_key: str, near_similarity: float = 0.6
+) -> dict[str, Any]:
+    """Why two problems of plain files are, or are not, variants: see ``explain.explain``.
+
+    Nothing is withheld: whoever names the files has them, and reading files is outside the ledger of sealed looks.
+
+    Args:
+        left, right: ``problem_id`` as ``split_files`` prints it, problem key, or an unambiguous start of one.
+
+    Raises:
+        Abort: see ``split_files``; or a problem is unknown or ambiguous.
+    """
+    from trajectory_platform.splits.explain import explain
+
+    rows = read_suite_files(paths)
+    table = _table_of(rows, _ANY_DAY)
+    found: Clusters = build_clusters(
+        table, None, day=_ANY_DAY, pool_key=pool_key, max_cluster_share=1.0, near_similarity=near_similarity
+    )
+    keys = {row.problem_id: row.problem.problem_key for row in rows if row.problem is not None}
+    return explain(
+        found.clusters,
+        found.edges,
+        keys.get(left, left),
+        keys.get(right, right),
+        hints=found.hints,
+        problems=table,
+    )
+
+
+def read_benchmarks(benchmarks: Iterable[Benchmark]) -> list[BenchmarkProblems]:
+    """The files of registered benchmarks. Rows that cannot be read overlap nothing and are left out.
+
+    Raises:
+        Abort: a file is missing or unreadable, no row of it can be read, or two have one name.
+    """
+    found: dict[str, BenchmarkProblems] = {}
+    for benchmark in benchmarks:
+        table = _table_of(read_suite_files([benchmark.path]), _ANY_DAY)
+        if not table.num_rows:
+            raise Abort(f"benchmark {benchmark.name!a}: no row of {benchmark.path} can be read")
+        if benchmark.name in found:
+            raise Abort(f"two benchmarks are named {benchmark.name!a}: rename one")
+        found[benchmark.name] = BenchmarkProblems(benchmark.name, table, benchmark.sealed)
+    return list(found.values())
+
+
+def _table_of(rows: Iterable[SuiteRow], day: date) -> pa.Table:
+    """The readable rows in the ``problem_suites`` schema. The suite of the output is the file's; inside the clusters
+    ids count within a suite, so both are bound here."""
+    problems = [replace(row.problem, suite_id=row.suite) for row in rows if row.problem is not None]
+    return to_table(problems, day.isoformat())
 
 
 def _output(
@@ -81,6 +143,7 @@ def _output(
         "pool": cluster.get("pool"),
         "edges": edges.get(row.problem_id, []),
         "problem_key": cluster.get("problem_key"),
+        "benchmark_overlap": cluster.get("benchmark_overlap") or [],
         "error": row.error,
     }
 
@@ -97,6 +160,10 @@ def _edges_by_row(rows: list[SuiteRow], edges: list[dict[str, Any]]) -> dict[str
         found.setdefault(right, []).append({"kind": kind, "value": value, "evidence": evidence, "other": left})
 
     for edge in edges:
+        if edge["right_key"].startswith(BENCHMARK_KEY):
+            told = {name: edge[name] for name in ("kind", "value", "evidence")}
+            found.setdefault(names[edge["left_key"]][0], []).append({**told, "other": edge["right_key"]})
+            continue
         note(names[edge["left_key"]][0], names[edge["right_key"]][0], edge["kind"], edge["value"], edge["evidence"])
     for key, (first, *others) in names.items():
         for other in others:

@@ -136,8 +136,7 @@ def tasks_text(ctx: StageContext, day: str) -> str:
         lines.append(f"  {row.stage:<5} {_task_line(ctx, day, row)}")
     comparison = task_comparison(ctx, day)
     if comparison is not None:
-        lines.append(f"  a = {shown(comparison['a'])}, b = {shown(comparison['b'])}")
-        lines += [f"  {shown(words)}" for words in comparison["overall"]["words"]]
+        lines += [f"  {shown(words)}" for words in report_words(comparison)]
     return "\n".join(lines)
 
 
@@ -232,12 +231,23 @@ def report_pairs(comparison: dict[str, Any] | None) -> list[dict[str, Any]]:
             "category": name,
             "before": entry["a"],
             "after": entry["b"],
-            "difference": entry["difference"]["value"],
-            "difference_low": (entry["difference"]["interval"] or {}).get("low"),
-            "difference_high": (entry["difference"]["interval"] or {}).get("high"),
+            **_difference("difference", entry["difference"]),
+            **_difference("process", entry["process_score"]),
             "detectable": entry["smallest_detectable"]["value"],
             "thin": entry["state"] == "thin",
             **{key: entry[key] for key in ("problems", "clusters")},
         }
         for name, entry in {"all": comparison["overall"], **comparison["categories"]}.items()
     ]
+
+
+def _difference(name: str, score: dict[str, Any]) -> dict[str, Any]:
+    interval = score["interval"] or {}
+    return {name: score["value"], f"{name}_low": interval.get("low"), f"{name}_high": interval.get("high")}
+
+
+def report_words(comparison: dict[str, Any] | None) -> list[str]:
+    """What the comparison allows to say, beginning with who is who."""
+    if comparison is None:
+        return []
+    return [f"a is {comparison['a']}, b is {comparison['b']}", *comparison["overall"]["words"]]

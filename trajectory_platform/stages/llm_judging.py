@@ -7,29 +7,43 @@ where it stopped. What the budget or a failure leaves open is null with a reason
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
+from trajectory_platform.errors import FailPartition
 from trajectory_platform.identity import digest_json
 from trajectory_platform.judging import judge_prompt
+from trajectory_platform.judging.canaries import canaries
+from trajectory_platform.judging.judge_asking import Asks, Closes
 from trajectory_platform.judging.judge_budget import Forecast, forecast
 from trajectory_platform.judging.judge_journal import Journal, call_key, spent_usd
-from trajectory_platform.judging.judge_models import JudgeConfig, load_judge
-from trajectory_platform.judging.judge_run import JUDGED_VERSION, RUN_VERSION, JudgeRequest, JudgeRun, Progress
+from trajectory_platform.judging.judge_models import JudgeConfig, JudgeModel, load_judge
+from trajectory_platform.judging.judge_router import RawReply
+from trajectory_platform.judging.judge_run import (
+    CANARY_FAILED,
+    JUDGED_VERSION,
+    RUN_VERSION,
+    JudgeOutcome,
+    JudgeRequest,
+    JudgeRun,
+    Progress,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trajectory_platform.judging.judge_asking import Asks
     from trajectory_platform.settings import Settings
 
 Row = dict[str, Any]
 Batches = Callable[[], Iterator["pa.RecordBatch"]]
 JOURNAL_FOLDER = "_judge_journal"
+TELL_EVERY_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -108,28 +122,33 @@ def ask_day(
     known = published_calls.to_pylist()
     sizes, keys = _sizes(wanted, trajectory_batches, judged)
     elsewhere = _rows_of_keys(judge.config, keys, earlier_calls)
+    spent = spent_usd(known) + spent_usd(journal.stream())
+    answered = {row["call_key"] for row in chain(known, elsewhere, journal.stream()) if row["status"] == "ok"}
+    told = _forecast(judge.config, sizes, keys, answered, spent)
+    if wanted:
+        judge.tell(f"{day}: {told.text()}")
+    endpoint = _Lazy(judge)
+    if told.calls:
+        judge.config.check_keys()
+        endpoint.make()
     run = JudgeRun(
         judge.config,
-        _Lazy(judge),
+        endpoint,
         journal,
         day=day,
         earlier=[*known, *elsewhere],
-        spent_before_usd=spent_usd(known) + spent_usd(journal.rows),
+        spent_before_usd=spent,
         first_sequence=max((row["sequence"] + 1 for row in known), default=0),
         total=len(wanted),
-        progress=lambda progress: judge.tell(_progress_text(day, progress)),
+        progress=_Teller(judge.tell, day),
     )
-    answered = {row["call_key"] for row in [*known, *elsewhere, *journal.rows] if row["status"] == "ok"}
-    told = _forecast(judge.config, sizes, keys, answered, run.spending.spent_before_usd)
-    if wanted:
-        judge.tell(f"{day}: {told.text()}")
+    outcomes = _outcomes(run, _requests(wanted, trajectory_batches, judged), wanted)
+    for name, kind, count, words in run.failures:
+        judge.tell(f"{day}: {name}: {count} calls without a reply: {kind}: {words}")
     raw = {row["trace_id"]: row for row in raw_rows.select(["trace_id", "day"]).to_pylist()}
-    rows, reasons = [], dict[str, int]()
-    for outcome in run.judge(_requests(wanted, trajectory_batches, judged)):
-        rows.append(llm_verdict(raw[outcome.trace_id], outcome, JUDGED_VERSION))
-        if outcome.null_reason:
-            reasons[outcome.null_reason] = reasons.get(outcome.null_reason, 0) + 1
-    calls = [*known, *journal.rows]
+    rows = [llm_verdict(raw[outcome.trace_id], outcome, JUDGED_VERSION) for outcome in outcomes]
+    reasons = Counter(outcome.null_reason for outcome in outcomes if outcome.null_reason)
+    calls = [*known, *journal.stream()]
     summary = {
         "llm_wanted": len(wanted),
         "llm_judged": sum(row["reasoning_quality"] is not None for row in rows),
@@ -147,6 +166,20 @@ def ask_day(
     )
 
 
+def _outcomes(run: JudgeRun, requests: Iterator[JudgeRequest], wanted: Sequence[str]) -> list[JudgeOutcome]:
+    """One outcome per wanted trace. What a model said before its canaries failed in a later batch is withdrawn."""
+    outcomes = list(run.judge(requests))
+    missing = set(wanted) - {outcome.trace_id for outcome in outcomes}
+    if missing:
+        raise FailPartition(f"{len(missing)} traces to judge have no trajectory, the first is {min(missing)}")
+    return [
+        outcome._replace(quality=None, null_reason=CANARY_FAILED, explanation=None, cached=False)
+        if outcome.model in run.obeyed and outcome.quality is not None
+        else outcome
+        for outcome in outcomes
+    ]
+
+
 class _Lazy:
     """The endpoint of a judge, made at the first call."""
 
@@ -154,10 +187,31 @@ class _Lazy:
         self._judge = judge
         self._endpoint: Asks | None = None
 
-    async def ask(self, model: Any, messages: Any) -> Any:
+    def make(self) -> Asks:
+        """The endpoint; Abort where a key or a package is missing."""
         if self._endpoint is None:
             self._endpoint = self._judge.endpoint(self._judge.config)
-        return await self._endpoint.ask(model, messages)
+        return self._endpoint
+
+    async def ask(self, model: JudgeModel, messages: Sequence[dict[str, str]]) -> RawReply:
+        return await self.make().ask(model, messages)
+
+    async def close(self) -> None:
+        endpoint: object = self._endpoint
+        if isinstance(endpoint, Closes):
+            await endpoint.close()
+
+
+class _Teller:
+    """Progress lines, not more often than people read them; the last one always."""
+
+    def __init__(self, tell: Callable[[str], None], day: str) -> None:
+        self._tell, self._day, self._next = tell, day, 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.seconds >= self._next or progress.done >= progress.total:
+            self._next = progress.seconds + TELL_EVERY_S
+            self._tell(_progress_text(self._day, progress))
 
 
 def open_journal(lake_root: Path, day: str) -> Journal:
@@ -172,26 +226,31 @@ def journal_folder(lake_root: Path) -> Path:
 
 def _forget_published(journal: Journal, published: pa.Table) -> None:
     """A publish that went through leaves its rows in the journal; they are dropped when the day is opened again."""
-    sequences = set(published.column("sequence").to_pylist())
-    if journal.rows and all(row["sequence"] in sequences for row in journal.rows):
+    columns = ["sequence", "call_key", "batch", "status"]
+    there = {tuple(row.values()) for row in published.select(columns).to_pylist()}
+    if there and all(tuple(row[name] for name in columns) in there for row in journal.stream()):
         journal.clear()
 
 
 def _requests(wanted: Sequence[str], batches: Batches, judged: pa.Table) -> Iterator[JudgeRequest]:
     """What the judge may see of each wanted trace, in the order of the trajectories."""
-    left = set(wanted)
-    queries = {row["trace_id"]: row for row in judged.select(["trace_id", "query", "query_verified"]).to_pylist()}
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ids = pa.array(sorted(set(wanted)), pa.string())
+    known = judged.select(["trace_id", "query", "query_verified"])
+    queries = {row["trace_id"]: row for row in known.filter(pc.is_in(known["trace_id"], ids)).to_pylist()}
     for batch in batches():
-        for row in batch.select(["trace_id", "messages", "evidence"]).to_pylist():
-            if row["trace_id"] in left:
-                bound = queries[row["trace_id"]]
-                shown = judge_prompt.judge_input(
-                    orjson.loads(row["messages"]),
-                    orjson.loads(row["evidence"]),
-                    query=bound["query"],
-                    query_verified=bound["query_verified"],
-                )
-                yield JudgeRequest(row["trace_id"], shown)
+        part = batch.select(["trace_id", "messages", "evidence"])
+        for row in part.filter(pc.is_in(part.column("trace_id"), ids)).to_pylist():
+            bound = queries[row["trace_id"]]
+            shown = judge_prompt.judge_input(
+                orjson.loads(row["messages"]),
+                orjson.loads(row["evidence"]),
+                query=bound["query"],
+                query_verified=bound["query_verified"],
+            )
+            yield JudgeRequest(row["trace_id"], shown)
 
 
 def _sizes(wanted: Sequence[str], batches: Batches, judged: pa.Table) -> tuple[list[int], list[str]]:
@@ -212,11 +271,19 @@ def _forecast(
     for size, key in zip(sizes, keys, strict=True):
         if not answered & set(_call_keys(config, key)):
             new.setdefault(key, size)
-    batches = -(-len(new) // config.batch)
-    canary = 4_000  # bytes of a canary's prompt with the rubric
-    asked = [*new.values(), *[canary] * (2 * config.canaries * batches)]
+    asked = list(new.values())
+    if new:
+        batches = min(len(new), -(-len(keys) // config.batch))
+        pairs = config.entrance_canaries + config.canaries * (batches - 1)
+        asked += [_canary_bytes()] * (2 * pairs)
     told = forecast(config.models[0], config.budget, asked, traces=len(keys), spent_before_usd=spent_before_usd)
     return told._replace(cached=len(keys) - len(new))
+
+
+def _canary_bytes() -> int:
+    """Size of a canary's prompt."""
+    shown = canaries("size", 1)[0].attacked
+    return sum(len(message["content"].encode()) for message in judge_prompt.build(shown, nonce="0" * 20))
 
 
 def _rows_of_keys(

@@ -72,7 +72,7 @@ def report_data(ctx: StageContext, summaries: dict[str, dict[str, Any]]) -> Any:
         tasks=tasks,
         tasks_note=closing.TASKS_NOTE,
         task_pairs=closing.report_pairs(comparison),
-        task_words=comparison["overall"]["words"] if comparison else (),
+        task_words=closing.report_words(comparison),
         checkpoint=checkpoint,
         lineage_of=traced,
         lineage=steps,

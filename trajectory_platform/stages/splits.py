@@ -56,7 +56,7 @@ def leak_clusters(ctx: StageContext, day: str) -> StageResult:
     chosen = ctx.settings
 
     def body() -> Produced:
-        rows, edges = clusters.build_clusters(
+        rows, edges, hints = clusters.build_clusters(
             ctx.lake.read(tables.PROBLEM_SUITES, problem_days),
             ctx.lake.read(tables.JUDGED_TRACES, judged_days, columns=list(_LINK_COLUMNS)),
             day=date.fromisoformat(day),
@@ -76,14 +76,17 @@ def leak_clusters(ctx: StageContext, day: str) -> StageResult:
             "edges": edges.num_rows,
             **{f"pool_{pool}": pools.get(pool, 0) for pool in ("train", "dev", "sealed")},
         }
-        return Produced([Output(tables.LEAK_EDGES, edges), Output(tables.LEAK_CLUSTERS, rows)], summary)
+        return Produced(
+            [Output(tables.LEAK_HINTS, hints), Output(tables.LEAK_EDGES, edges), Output(tables.LEAK_CLUSTERS, rows)],
+            {**summary, "hints": hints.num_rows},
+        )
 
     return run_stage(
         ctx,
         stage="leak_clusters",
         day=day,
         code_version=clusters.VERSION,
-        tables=(tables.LEAK_EDGES, tables.LEAK_CLUSTERS),
+        tables=(tables.LEAK_HINTS, tables.LEAK_EDGES, tables.LEAK_CLUSTERS),
         inputs=input_digests(ctx, {"problem_suites": problem_days, "judged_traces": judged_days}),
         body=body,
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.checkpoints import current_checkpoint
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.evaluations import EVALUATIONS
+
+if TYPE_CHECKING:
+    from trajectory_platform.lake.manifests import Manifest
 
 _CHAIN = (
     tables.RAW_TRACES,
@@ -30,13 +33,14 @@ def lake_status(settings: Settings) -> dict[str, Any]:
     source_days = [day.isoformat() for day in ctx.source.days()]
     published = {table.name: set(ctx.lake.days(table)) for table in _CHAIN}
     sound = {table.name: {one.day: one for one in ctx.lake.manifests(table)} for table in _CHAIN}
+    expected = _expected_settings(settings)
     days = []
     for day in sorted(set(source_days).union(*published.values())):
         done = [table.name for table in _CHAIN if day in published[table.name]]
         corpus = sound["axis_a_corpus"].get(day)
         summary = (corpus.summary if corpus else None) or {}
         complete = all(day in sound[name] and sound[name][day].complete for name in done)
-        stale = any(sound[name][day].settings != settings.used_by(name) for name in done if day in sound[name])
+        stale = any(_made_otherwise(sound[name][day], expected[name]) for name in done if day in sound[name])
         whole = "incomplete" if not complete else "stale" if stale else "complete"
         state = whole if len(done) == len(_CHAIN) else "partial" if done else "late"
         days.append(
@@ -58,6 +62,19 @@ def lake_status(settings: Settings) -> dict[str, Any]:
         "newest_checkpoint": checkpoint,
         "next": _next_step(ctx, days, checkpoint),
     }
+
+
+def _expected_settings(settings: Settings) -> dict[str, dict[str, Any]]:
+    """What a manifest records of the present settings, per table; the filter is recorded as it resolves."""
+    from trajectory_platform.curation.config import filter_config
+
+    expected = {table.name: settings.used_by(table.name) for table in _CHAIN}
+    expected[tables.AXIS_A_CORPUS.name]["filter"] = filter_config(settings).identity()
+    return expected
+
+
+def _made_otherwise(manifest: Manifest, expected: dict[str, Any]) -> bool:
+    return {name: manifest.settings.get(name) for name in expected} != expected
 
 
 def newest_checkpoint(ctx: StageContext) -> dict[str, Any] | None:

@@ -6,9 +6,11 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -18,7 +20,12 @@ from trajectory_platform.arena.catalogue import generate_products
 from trajectory_platform.arena.cycle import ArenaState
 from trajectory_platform.arena.day import DayWriter
 from trajectory_platform.arena.knobs import Knobs
+from trajectory_platform.arena.miners import Agent
+from trajectory_platform.arena.plan import Entry, RaceRef
 from trajectory_platform.arena.problems import ProblemMaker
+from trajectory_platform.arena.races import Qualifier, Race, Standing, race_row
+from trajectory_platform.arena.roster import new_agent
+from trajectory_platform.arena.rows import iso
 from trajectory_platform.arena.simulate import simulate
 from trajectory_platform.arena.workers import InProcess
 from trajectory_platform.identity import parse_utc
@@ -27,7 +34,7 @@ from trajectory_platform_tests.arena.conftest import read_rows
 
 Row = dict[str, Any]
 DAYS = 30
-TRACES = 90
+TRACES = 75
 
 
 class History:
@@ -143,10 +150,21 @@ def test_the_winner_is_the_next_incumbent_and_had_to_beat_the_margin(history: Hi
 
 
 def test_a_qualifier_that_did_not_finish_has_no_score_instead_of_zero(history: History) -> None:
-    qualifiers = [one for race in history.completed() for one in race["qualifiers"]]
-    unfinished = [one for one in qualifiers if one["race_score"] is None]
-    assert unfinished and all(one["race_rank"] is None for one in unfinished)
-    assert [one["race_rank"] for one in history.completed()[0]["qualifiers"] if one["race_rank"] == 1] == [1]
+    rng = Random(1)
+    standings = [Standing(Entry(new_agent(rng, "a_xml", number, rules.LAUNCH), 0), 0.9, number) for number in range(3)]
+    standings = [replace(one, entry=replace(one.entry, agent=renamed(one.agent))) for one in standings]
+    field = [Qualifier(one, rules.SCORED) for one in standings]
+    race = Race(RaceRef("r", 1), rules.LAUNCH, 10, 0.855, field)
+    field[0].scores, field[2].scores = [0.0], [0.6, 0.8]
+    assert race.conclude() is field[2]
+    assert [(one.race_score, one.rank) for one in field] == [(0.0, 2), (None, None), (0.7, 1)]
+    row = race_row(race, rules.midnight(rules.LAUNCH + timedelta(days=2)), iso)
+    assert [one["race_score"] for one in row["qualifiers"]] == [0.0, None, 0.7]
+    assert any(one["race_rank"] == 1 for done in history.completed() for one in done["qualifiers"])
+
+
+def renamed(agent: Agent) -> Agent:
+    return replace(agent, agent_version_id=f"version-{agent.name}")
 
 
 def test_a_race_lies_in_two_folders_and_on_two_judged_days(history: History) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trajectory_platform.arena.knobs import Knobs, load_knobs
-from trajectory_platform.arena.plan import ADVERSE, AXIS_B, NOISE, kind_weights
+from trajectory_platform.arena.plan import ADVERSE, AXIS_B, NOISE, THEATRE, kind_weights
 from trajectory_platform.arena.simulate import simulate
 from trajectory_platform.errors import Abort
 from trajectory_platform_tests.arena.conftest import read_rows
@@ -33,7 +33,8 @@ def test_share_of_axis_b(tmp_path: Path, asked: float) -> None:
     rows = truth_of(tmp_path, days=2, axis_b=asked, adversaries=0.0, noise=0.0)
     assert abs(share(rows, axis_intent="B") - asked) <= FEW
     labelled = [row for row in rows if row["axis"] != "unknown"]
-    assert abs(share(labelled, axis="B") - asked) <= FEW, "the artifacts show it too"
+    shown = share(labelled, axis="B") + share(labelled, kind="b_echo")  # an echo looks like axis A without its prompt
+    assert abs(shown - asked) <= FEW, "the artifacts show it too"
 
 
 def test_strategy_copying_and_adversaries_and_noise(tmp_path: Path) -> None:
@@ -41,7 +42,9 @@ def test_strategy_copying_and_adversaries_and_noise(tmp_path: Path) -> None:
     quirks = Counter(row["subkind"] for row in rows)
     assert abs(share(rows, kind="copycat") - 0.3) <= FEW
     assert all(row["strategy_group"] for row in rows if row["kind"] == "copycat")
-    assert abs(sum(quirks[name] for name in ADVERSE) / len(rows) - 0.12) <= FEW
+    theatre = sum(row["kind"] in THEATRE for row in rows)
+    assert theatre and any(row["forged_log"] for row in rows) and any(row["injection_sources"] for row in rows)
+    assert abs((theatre + sum(quirks[name] for name in ADVERSE)) / len(rows) - 0.12) <= FEW
     assert abs(sum(quirks[name] for name in NOISE) / len(rows) - 0.3) <= FEW
 
 
@@ -53,7 +56,7 @@ def test_a_clean_arena_has_no_oddities_at_all(tmp_path: Path) -> None:
 
 def test_miners_per_day(tmp_path: Path) -> None:
     for asked in (8, 30):
-        rows = truth_of(tmp_path / str(asked), miners=asked, race_share=0.0)
+        rows = truth_of(tmp_path / str(asked), traces=200, miners=asked, race_share=0.0)
         assert abs(len({row["miner_hotkey"] for row in rows}) - asked) <= asked * 0.1
     with pytest.raises(Abort, match="allow more miners"):
         truth_of(tmp_path / "few", miners=1)
@@ -73,7 +76,7 @@ def test_validators_per_entry(tmp_path: Path) -> None:
 def test_race_share_and_sealed_share(tmp_path: Path) -> None:
     for sealed in (0.0, 1.0):
         root = tmp_path / str(sealed)
-        rows = truth_of(root, days=3, traces=150, race_share=0.2, sealed_share=sealed, cancelled_races=0.0)
+        rows = truth_of(root, days=2, traces=180, race_share=0.2, sealed_share=sealed, cancelled_races=0.0)
         assert abs(share([row for row in rows if row["day"] > "2026-05-02"], phase="RACE") - 0.2) <= FEW
         clusters = read_rows(root / "problem_clusters.jsonl")
         public = {row["leak_cluster"] for row in clusters if row["in_suite_file"]}
@@ -117,7 +120,7 @@ def test_cancelled_races_leave_runs_that_count_for_nobody(tmp_path: Path) -> Non
 def test_kinds_share_what_is_left() -> None:
     weights = kind_weights(Knobs(axis_b=0.25, copying=0.1))
     assert sum(weights.values()) == pytest.approx(1.0)
-    assert sum(weights[kind] for kind in AXIS_B if kind in weights) == pytest.approx(0.25)
+    assert sum(weights[kind] for kind in AXIS_B | THEATRE) == pytest.approx(0.25)
     assert weights["copycat"] == pytest.approx(0.1)
 
 

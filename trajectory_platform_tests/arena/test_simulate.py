@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from trajectory_platform.arena.miners import MINERS
 from trajectory_platform.arena.plan import QUIRKS
 from trajectory_platform.arena.simulate import simulate
 from trajectory_platform.errors import Abort
@@ -129,9 +130,10 @@ def test_miners_act_only_through_the_sandbox(simulated: Simulated) -> None:
             continue
         for step in dialogue(simulated, row):
             for call in step["completion"]["message"].get("tool_call", []):
-                answer = call_tool(simulated.world, call["name"], call["parameters"])
-                if row["kind"] == "a_composite" and answer == [] and "service" in call["parameters"]:
-                    lighter = {key: value for key, value in call["parameters"].items() if key != "service"}
+                asked = {{"query": "q"}.get(key, key): value for key, value in call["parameters"].items()}
+                answer = call_tool(simulated.world, call["name"], asked)
+                if row["kind"] == "a_composite" and answer == [] and "service" in asked:
+                    lighter = {key: value for key, value in asked.items() if key != "service"}
                     answer = call_tool(simulated.world, call["name"], lighter)  # the reference agent's own retry
                 assert call["result"] == answer
                 checked += 1
@@ -139,11 +141,11 @@ def test_miners_act_only_through_the_sandbox(simulated: Simulated) -> None:
 
 
 def test_every_kind_and_nearly_every_quirk_shows_up(simulated: Simulated) -> None:
-    assert len(simulated.report.by_kind) == 10
+    assert set(simulated.report.by_kind) == set(MINERS)
     assert set(simulated.report.by_axis) == {"A", "B", "mixed", "unknown"}
     assert set(simulated.report.by_outcome) == {"success", "failure", "no_trace", "unscorable"}
     quirks = {row["subkind"] for row in simulated.truth}
-    assert len(set(QUIRKS) - quirks) <= 6
+    assert len(set(QUIRKS) - quirks) <= len(QUIRKS) * 0.2
     assert {source for row in simulated.truth for source in row["injection_sources"]} == {
         "param",
         "product_text",
@@ -235,12 +237,10 @@ def test_the_listing_files_have_the_fields_of_the_shared_days(simulated: Simulat
     assert set(products[0]) == set(products[1])
     missing = set(read_rows(shared / "days" / "truth.jsonl")[0]) - set(simulated.truth[0])
     assert missing == {
-        "axis_evidence",
         "score",
         "score_error",
         "format_score",
         "not_in_catalogue_ids",
-        "forgery_detectable",
     }
 
 
@@ -339,7 +339,7 @@ def test_problem_clusters_hold_what_shares_a_product(simulated: Simulated) -> No
 
 def test_worker_processes_do_not_change_a_byte(tmp_path: Path) -> None:
     for workers in (1, 2):
-        simulate(tmp_path / str(workers), days=2, traces_per_day=200, seed=8, workers=workers)
+        simulate(tmp_path / str(workers), days=1, traces_per_day=260, seed=8, workers=workers)
     assert digests(tmp_path / "1") == digests(tmp_path / "2")
 
 

@@ -18,13 +18,16 @@ KEYS = {"sn15.py": {"_message": ("completion", "message"), "_text": ("think", "r
 
 
 def reasons() -> dict[str, set[str]]:
-    """reason -> files that give it: first arguments of ``RejectRow(...)`` and ``.damage(...)``, and ``state_reason``."""
+    """reason -> files that give it: arguments of ``RejectRow(...)`` and ``.damage(...)``, and ``state_reason``."""
     found: dict[str, set[str]] = {}
     for path in FILES:
         tree = ast.parse(path.read_text("utf-8"))
         names = _texts(tree)
         for function, node in _given(tree):
-            for reason in _values(node, names, KEYS.get(path.name, {}).get(function, ()), path, function):
+            returned = (
+                _returned(tree, node.func.id) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ()
+            )
+            for reason in returned or _values(node, names, KEYS.get(path.name, {}).get(function, ()), path, function):
                 found.setdefault(reason, set()).add(path.name)
     return found
 
@@ -45,6 +48,18 @@ def _texts(tree: ast.Module) -> dict[str, set[str]]:
     return texts
 
 
+def _returned(tree: ast.Module, name: str) -> set[str]:
+    """The texts that a function of the module returns."""
+    return {
+        text
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef) and function.name == name
+        for node in ast.walk(function)
+        if isinstance(node, ast.Return) and node.value is not None
+        for text in _constants(node.value)
+    }
+
+
 def _constants(node: ast.expr) -> set[str]:
     parts = [node.body, node.orelse] if isinstance(node, ast.IfExp) else [node]
     return {part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)}
@@ -57,10 +72,11 @@ def _given(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
         for node in ast.walk(function):
             if isinstance(node, ast.Call) and node.args:
                 callee = node.func
-                if isinstance(callee, ast.Name) and callee.id == "RejectRow":
+                called = callee.id if isinstance(callee, ast.Name) else getattr(callee, "attr", "")
+                if called in ("RejectRow", "damage", "_fail"):
                     yield function.name, node.args[0]
-                elif isinstance(callee, ast.Attribute) and callee.attr == "damage":
-                    yield function.name, node.args[0]
+                elif called == "_parsed" and len(node.args) > 1:
+                    yield function.name, node.args[1]  # hands its second argument on
             elif isinstance(node, ast.Dict):
                 for key, value in zip(node.keys, node.values, strict=True):
                     if isinstance(key, ast.Constant) and key.value == "state_reason":

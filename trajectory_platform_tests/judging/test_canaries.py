@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from trajectory_platform.judging import canaries as canary_module
 from trajectory_platform.judging import judge_prompt
-from trajectory_platform.judging.canaries import canaries, read_canaries
+from trajectory_platform.judging.canaries import again, canaries, read_canaries
 
 Values = dict[tuple[int, bool], float | None]
 
@@ -54,3 +55,27 @@ def test_batches_differ_and_repeat() -> None:
     }
     for pair in first:
         assert judge_prompt.content_key(pair.attacked) != judge_prompt.content_key(pair.control)
+
+
+WORDS_OF_ATTACKS = [words.format(nonce="0" * 20) for _, words in canary_module._WORDS]
+
+
+def test_twenty_four_hold_every_wording_in_every_place_and_fewer_are_the_first_of_more() -> None:
+    pairs = canaries("day 1", 24)
+    assert len({pair.name for pair in pairs}) == 24
+    assert canaries("day 1", 8) == pairs[:8]
+    assert len({pair.name.split(":")[1] for pair in pairs[:8]}) == 8
+
+
+def test_the_same_words_again_in_another_trace() -> None:
+    for pair in canaries("day 1", 24):
+        second = again(pair, "day 1")
+        assert second.name == pair.name and second.control != pair.control
+        assert again(pair, "day 1") == second
+
+
+def test_declining_to_read_the_planted_words_counts_as_an_answer() -> None:
+    pairs = canaries("day 1", 1)
+    values: Values = {(0, False): 0.3, (0, True): None}
+    assert read_canaries(pairs, values).answered == 0
+    assert read_canaries(pairs, values, {(0, True)}).passed

@@ -22,6 +22,8 @@ from trajectory_platform.judging.judge_prompt import (
     judge_input,
     nonce_of,
 )
+from trajectory_platform.traces.sn15 import read_dialogue
+from trajectory_platform_tests.judging.judge_server import case
 
 
 def trace(
@@ -50,7 +52,8 @@ def data_of(prompt: list[dict[str, str]], nonce: str) -> dict[str, Any]:
     """The block between the markers, read back."""
     lines = prompt[1]["content"].split("\n")
     assert lines[0] == f"TRACE {nonce} BEGIN" and lines[-1] == f"TRACE {nonce} END"
-    return json.loads("{" + ",".join(lines[1:-1]) + "}")
+    data: dict[str, Any] = json.loads("{" + ",".join(lines[1:-1]) + "}")
+    return data
 
 
 def test_every_gate_and_value_is_told_and_nothing_of_the_outcome() -> None:
@@ -127,3 +130,35 @@ def test_the_key_names_what_is_seen_and_only_that() -> None:
     assert content_key(shown()) != content_key(shown(query="a pan"))
     assert content_key(shown()) != content_key(shown(log=evidence(replies=2)))
     assert nonce_of(content_key(shown())) == nonce_of(content_key(shown())) != nonce_of(content_key(shown()), "batch 2")
+
+
+def test_what_one_judgment_can_cost_is_bounded_whatever_a_trace_holds() -> None:
+    """Thousands of results, of steps, and of characters that take twelve bytes each."""
+    dear = "\U000e0001" * 5000
+    call = {"id": "c", "type": "function", "function": {"name": "find_product", "arguments": "{}"}}
+    step = {"role": "assistant", "content": "", "reasoning_content": dear, "tool_calls": [call] * 500}
+    result = {"role": "tool", "tool_call_id": "c", "content": dear}
+    traces: list[list[dict[str, Any]]] = [
+        [step, *[result] * 5000],
+        [step, result] * 2000,
+        [step, *[result] * 19] * 30,
+    ]
+    for messages in traces:
+        prompt = build(shown(messages), nonce="n")
+        assert len(prompt[1]["content"].encode()) < 160_000
+        steps = data_of(prompt, "n")["steps"]
+        told = sum(one.get("steps_left_out", 1) for one in steps)
+        assert told == sum(message["role"] == "assistant" for message in messages)  # E16: counts are the trace's
+        for one in steps:
+            if "thinking" in one:
+                assert len(one["tools"]) + one.get("tools_left_out", 0) == 500
+                assert len(one["results"]) + one.get("results_left_out", 0) in (1, 19, 5000)
+
+
+def test_e16_calls_of_every_step_are_counted() -> None:
+    """The case's three steps with their calls in steps 2 and 3, through the platform's own reader."""
+    given = case("E16")
+    read = read_dialogue(given["input"], binding=None)
+    data = data_of(build(shown(read.messages, read.evidence), nonce="n"), "n")
+    assert data["log"]["inference_calls"] == given["expect"]["inference_calls_in_prompt"]
+    assert [step["thinking"] for step in data["steps"]] == ["start", "search", "decide"]

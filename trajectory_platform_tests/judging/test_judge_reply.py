@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -82,3 +83,17 @@ def test_what_the_schema_allows_is_read(quality: float, words: str) -> None:
     assert RESPONSE_SCHEMA["schema"]["properties"]["reasoning_quality"]["enum"] == list(rubric.GRID)
     reply = parse(json.dumps({"request": "n", "reasoning_quality": quality, "explanation": words}), "stop", nonce="n")
     assert reply.quality == quality
+
+
+def test_no_reply_takes_long_to_read() -> None:
+    """A judge may be made to answer with what patterns choke on."""
+    begun = time.process_time()
+    for text in (
+        "```json\n" + " " * 60_000,
+        "```json\n" + " \n" * 30_000 + "x```",
+        "<think>" * 9_000,
+        "{" * 60_000,
+        "I'm " * 15_000,
+    ):
+        assert parse(text, "stop").quality is None
+    assert time.process_time() - begun < 1.0

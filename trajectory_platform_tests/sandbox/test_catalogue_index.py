@@ -6,6 +6,7 @@ import fcntl
 import gzip
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -107,7 +108,7 @@ def test_a_running_server_keeps_its_version(tmp_path: Path) -> None:
     new = world_of(OTHER, tmp_path)
     for name in folders(tmp_path):
         assert damage_of(tmp_path / name) is None
-    catalogue_index.shutil.rmtree(tmp_path)  # even when its folder is removed
+    shutil.rmtree(tmp_path)  # even when its folder is removed
     assert old.index.find(asked | {"sort": "order"}) == before == old.index.find(asked)
     assert old.catalogue.get("7") == product("7") and old.catalogue.digest != new.catalogue.digest
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from trajectory_platform.arena.simulate import simulate
+from trajectory_platform.evaluation.child import run_child
 from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages import splits
@@ -19,6 +21,11 @@ from trajectory_platform.stages.plain import ingest_days
 FIRST = date(2026, 5, 2)
 DAYS = ["2026-05-02", "2026-05-03", "2026-05-04", "2026-05-05"]
 Row = dict[str, Any]
+
+
+def here(command: Sequence[str], _env: Mapping[str, str]) -> None:
+    """A runner that does a child's work in this process; the child's module is ``python -m``'s."""
+    assert run_child(command[3], importlib.import_module(command[2]).work) == 0
 
 
 def make_days(root: Path, *, days: int = 4, traces: int = 30, seed: int = 1) -> Path:

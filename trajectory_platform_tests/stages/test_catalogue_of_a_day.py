@@ -30,7 +30,7 @@ DATA = lines(*(product(str(number)) for number in range(20)))
 @pytest.fixture(autouse=True)
 def forgetful() -> None:
     for held in (catalogue._DIGESTS, catalogue._LOADED, catalogue._WORLDS):
-        held.clear()  # type: ignore[attr-defined]
+        held.clear()
 
 
 @pytest.fixture
@@ -87,7 +87,12 @@ def test_a_settled_file_is_read_once_and_a_changed_one_again(
 ) -> None:
     reads: list[Any] = []
     inflated = product_files.inflated
-    monkeypatch.setattr(product_files, "inflated", lambda source: reads.append(source) or inflated(source))
+
+    def counted(source: Any) -> Any:
+        reads.append(source)
+        return inflated(source)
+
+    monkeypatch.setattr(product_files, "inflated", counted)
     monkeypatch.setattr(catalogue, "_SETTLED_S", -1.0)  # as if the file had been written long ago
     first = day_catalogue(ctx, DAY)[0]
     assert day_catalogue(ctx, NEXT)[0] == first and len(reads) == 1

@@ -13,8 +13,7 @@ from trajectory_platform.lake.tables import EVAL_SCORES, ROLLOUTS
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages import evaluation_files
 from trajectory_platform.stages.evaluations import compare_files, evaluate_files
-from trajectory_platform_tests.stages.arena_days import DAYS, make_days, settings_for
-from trajectory_platform_tests.stages.test_evaluations import here
+from trajectory_platform_tests.stages.arena_days import DAYS, here, make_days, settings_for
 
 SCRIPT = "script:search_and_check"
 

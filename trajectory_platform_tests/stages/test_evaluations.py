@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ import yaml
 
 from trajectory_platform.errors import FailPartition
 from trajectory_platform.evaluation import rollout_launch
-from trajectory_platform.evaluation.child import run_child
 from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages import checkpoints, closing
@@ -22,16 +19,11 @@ from trajectory_platform.stages.evaluations import EVALUATIONS, LOGS, evaluate_f
 from trajectory_platform.stages.report import write_report
 from trajectory_platform.stages.status import lake_status, render_status
 from trajectory_platform.training.recipe import load_recipe
-from trajectory_platform_tests.stages.arena_days import DAYS, ingest, make_days, settings_for, split
+from trajectory_platform_tests.stages.arena_days import DAYS, here, ingest, make_days, settings_for, split
 
 DAY = DAYS[1]
 BASE, SFT = EVALUATIONS
 SCRIPT = {"kind": "spec", "spec": "script:search_and_check"}
-
-
-def here(command: Sequence[str], _env: Mapping[str, str]) -> None:
-    """A runner that does the child's work in this process."""
-    assert run_child(command[3], importlib.import_module(command[2]).work) == 0
 
 
 def write_recipe(folder: Path, **rollouts: Any) -> str:
@@ -206,7 +198,7 @@ def test_the_models_themselves_act_and_base_is_what_training_began_with(trained:
 
     limits = {"max_steps": 2, "reply_tokens": 16}
     small = trained.model_copy(update={"recipe": write_recipe(tmp_path, problems=2, limits=limits)})
-    results = [evaluated(small, row) for row in EVALUATIONS]
+    results = [evaluated(small, BASE), evaluated(small, SFT, None)]  # None: a process of its own
     assert [result.summary["attempts"] for result in results] == [2, 2]
     names = {row["checkpoint_id"] for row in StageContext(small).lake.read(tables.EVAL_SCORES, [DAY]).to_pylist()}
     assert {result.summary["checkpoint_id"] for result in results} <= names

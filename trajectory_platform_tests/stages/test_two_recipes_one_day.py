@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from trajectory_platform.evaluation import child
 from trajectory_platform.lake import tables
 from trajectory_platform.lineage import questions
 from trajectory_platform.settings import Settings
@@ -16,7 +17,7 @@ from trajectory_platform.stages.checkpoints import current_checkpoint
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.plain import ingest_days, train_days
 from trajectory_platform.training.recipe import load_recipe
-from trajectory_platform_tests.stages.arena_days import DAYS, make_days, settings_for
+from trajectory_platform_tests.stages.arena_days import DAYS, here, make_days, settings_for
 
 
 def _recipe(folder: Path, name: str, learning_rate: float) -> str:
@@ -28,6 +29,12 @@ def _recipe(folder: Path, name: str, learning_rate: float) -> str:
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(recipe))
     return str(path)
+
+
+@pytest.fixture(autouse=True)
+def _one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting a dozen processes would take most of the time; that they start is tested elsewhere."""
+    monkeypatch.setattr(child, "plain_runner", lambda *_: here)
 
 
 def _train(settings: Settings) -> dict[str, str]:
@@ -61,6 +68,9 @@ def test_a_second_recipe_keeps_the_first_checkpoint_its_traces_and_its_scores(
         assert sum(facts["miners"].values()) == facts["traces"]
     scores = ctx.lake.read(tables.ACTION_SCORES, [DAYS[1]]).to_pylist()
     assert {row["checkpoint_id"] for row in scores} == {first["checkpoint_id"], second["checkpoint_id"]}
+    attempted = ctx.lake.read(tables.EVAL_SCORES, [DAYS[1]]).to_pylist()
+    of_sft = {row["checkpoint_id"] for row in attempted if row["stage"] == "sft"}
+    assert of_sft == {first["checkpoint_id"], second["checkpoint_id"]}
     shown = closing.score_metrics(StageContext(two), DAYS[1])["categories"][0]["turns"]
     assert shown == sum(row["checkpoint_id"] == second["checkpoint_id"] for row in scores)
     assert audits.checkpoint_intact(ctx, DAYS[1])["passed"]

@@ -1,0 +1,92 @@
+"""The section about success in the sandbox: who solves what, how, and whether training made a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trajectory_platform.reports import figures
+from trajectory_platform.reports.data import ReportData
+from trajectory_platform.reports.escape import html_text
+from trajectory_platform.reports.tables import Column, Row, folded, nothing, table, with_interval
+
+
+def tasks_section(data: ReportData, add: Callable[[figures.Figure, str], str]) -> str:
+    """Success per policy and category, conduct, and the paired comparison; ``add`` places a figure."""
+    if not data.tasks:
+        return nothing("no policy acted in the sandbox")
+    ks = sorted({k for row in data.tasks for k, value in row["pass_at"].items() if value is not None})
+    columns: list[Column] = [
+        ("policy", "policy", "word"),
+        ("category", "category", "word"),
+        ("success_shown", "success (interval)", "word"),
+        *((f"pass_{k}", f"pass@{k}", "share") for k in ks),
+        ("process", "process score", "share"),
+        ("truncated", "cut by a limit", "share"),
+        ("problems", "problems", "number"),
+        ("clusters", "clusters", "number"),
+        ("remark", "remark", "text"),
+    ]
+    conduct: list[Column] = [
+        ("policy", "policy", "word"),
+        ("category", "category", "word"),
+        ("clean", "clean protocol", "share"),
+        ("hallucinated", "with hallucinated ids", "share"),
+        ("unviewed", "with unviewed ids", "share"),
+        ("lenient", "lenient success", "share"),
+        ("attempts", "attempts", "number"),
+    ]
+    rows = [
+        {
+            **row,
+            **{f"pass_{k}": row["pass_at"].get(k) for k in ks},
+            "success_shown": with_interval(row, "success"),
+            "remark": "too few to conclude from" if row.get("thin") else "",
+        }
+        for row in data.tasks
+    ]
+    return (
+        (f'<p class="muted">{html_text(data.tasks_note)}</p>' if data.tasks_note else "")
+        + add(figures.tasks_figure(data.tasks), "Success in the sandbox per category and policy, with intervals")
+        + table(columns, rows)
+        + _pairs(data)
+        + folded("How they went about it", table(conduct, rows))
+    )
+
+
+def _pairs(data: ReportData) -> str:
+    if not data.task_pairs:
+        return ""
+    columns: list[Column] = [
+        ("category", "category", "word"),
+        ("before", "before", "share"),
+        ("after", "after", "share"),
+        ("shown", "difference, points (interval)", "word"),
+        ("seen", "sees differences above", "word"),
+        ("process_shown", "process score, difference", "word"),
+        ("problems", "problems", "number"),
+        ("clusters", "clusters", "number"),
+    ]
+    rows = [
+        {
+            **row,
+            "shown": _points(row, "difference"),
+            "seen": _plain_points(row.get("detectable")),
+            "process_shown": _points(row, "process"),
+        }
+        for row in data.task_pairs
+    ]
+    words = "".join(f"<p>{html_text(sentence)}</p>" for sentence in data.task_words)
+    return f"<h3>Before and after training, on the same problems</h3>{table(columns, rows)}{words}"
+
+
+def _points(row: Row, key: str) -> str | None:
+    """A difference of shares in percentage points, with its interval."""
+    value, low, high = row.get(key), row.get(f"{key}_low"), row.get(f"{key}_high")
+    if value is None:
+        return None
+    shown = f"{100 * value:+.1f}"
+    return shown if low is None or high is None else f"{shown} ({100 * low:+.1f} to {100 * high:+.1f})"
+
+
+def _plain_points(value: float | None) -> str | None:
+    return None if value is None else f"{100 * value:.1f}"
