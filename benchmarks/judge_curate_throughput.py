@@ -19,8 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from trajectory_platform import jsontext
-from trajectory_platform.curation.filter import curate_day
 from trajectory_platform.curation.config import FilterConfig
+from trajectory_platform.curation.filter import curate_day
 from trajectory_platform.judging.day import judge_day
 from trajectory_platform.lake.tables import RAW_TRACES, TRAJECTORIES
 from trajectory_platform.sandbox.problems import parse_problem, to_table

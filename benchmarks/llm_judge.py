@@ -18,7 +18,6 @@ import argparse
 import asyncio
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -181,7 +180,7 @@ def _many(count: int) -> dict[str, float]:
             text = json.dumps({"reasoning_quality": 0.7, "explanation": "because of this " * 60})
             return RawReply(text, "stop", 2500, 250)
 
-    start_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    start_mb = _peak_mb()
     wall, cpu, judged = time.perf_counter(), time.process_time(), 0
     with tempfile.TemporaryDirectory() as folder, Journal(Path(folder), DAY) as journal:
         run = JudgeRun(_config("http://127.0.0.1:9/v1", 16), Endpoint(), journal, day=DAY, total=count)
@@ -195,9 +194,17 @@ def _many(count: int) -> dict[str, float]:
         "per_second": count / wall,
         "cpu_ms": 1000 * cpu / count,
         "start_mb": start_mb,
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_mb": _peak_mb(),
         "journal_mb": journal_mb,
     }
+
+
+def _peak_mb() -> float:
+    """Peak resident memory of this process; ``ru_maxrss`` would be the parent's where that was larger."""
+    for line in Path("/proc/self/status").read_text("ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise OSError("no VmHWM in /proc/self/status")
 
 
 if __name__ == "__main__":

@@ -39,8 +39,8 @@ class HoldOut(BaseModel):
 class Benchmark(BaseModel):
     """A registered external evaluation file. Its problems are never training data; what they overlap is marked.
 
-    ``sealed`` also keeps every cluster they are in out of training, which can empty a corpus: the platform says how many
-    traces a day that costs before it is done.
+    ``sealed`` also keeps every cluster they are in out of training, which can empty a corpus: ``leaks benchmark`` says
+    how many traces a day that costs.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -76,7 +76,7 @@ class Settings(BaseSettings):
     # judging and gates
     judge: str = Field(
         "rules",
-        description="whose verdict the reasoning gate reads: rules | validator | PROVIDER/MODEL | a YAML file of models",
+        description="whose verdict the reasoning gate reads: rules | validator | PROVIDER/MODEL | YAML file of models",
     )
     judge_api_base: str | None = Field(None, description="endpoint of a judge given as PROVIDER/MODEL")
     judge_api_key_env: str | None = Field(None, description="NAME of the variable that holds that endpoint's key")
@@ -98,6 +98,7 @@ class Settings(BaseSettings):
     pool_sealed: int = Field(10, ge=0)
     window_days: int = Field(40, ge=1)
     hold_outs: tuple[HoldOut, ...] = ()
+    hold_new_suites_days: int = Field(0, ge=0, description="days for which a suite is sealed from its first day on")
     benchmarks: tuple[Benchmark, ...] = ()
     near_similarity: float = Field(
         0.6, gt=0, le=1, description="word similarity of queries from which a hint is listed"
@@ -142,6 +143,8 @@ STAGE_SETTINGS: dict[str, tuple[str, ...]] = {
         "pool_dev",
         "pool_sealed",
         "hold_outs",
+        "hold_new_suites_days",
+        "benchmarks",
         "near_similarity",
         "max_cluster_share",
         "min_problems_for_share",

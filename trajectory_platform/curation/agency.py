@@ -28,7 +28,7 @@ from trajectory_platform.errors import RejectRow
 from trajectory_platform.traces.arguments import CATALOGUE_TOOLS, normalise_arguments
 from trajectory_platform.traces.consistency import DURATIONS
 
-AGENCY_VERSION = "1"
+AGENCY_VERSION = "2"
 _DEPTH = 1_000  # of arguments; deeper ones compare with nothing
 THEATRE_SHARE = 0.5  # echoed emissions above which a trace is suspected of theatre
 

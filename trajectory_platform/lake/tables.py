@@ -522,7 +522,7 @@ ROLLOUTS = Table(
         "seconds": "float",  # measured, hence not the same in two runs
         "cost_usd": "float",
     },
-    key=("checkpoint_id", "problem_key", "sample"),
+    key=("trace_id",),
     partition=("day", "stage"),
     big_text=True,
     doc="what policies did in the sandbox: one canonical trace with its proxy log per problem and attempt",

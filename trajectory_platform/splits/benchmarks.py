@@ -1,10 +1,10 @@
 """Registered external benchmarks: what their files are, what they overlap, and what sealing one would cost.
 
-The problems of a benchmark are evaluation data and nothing else. They are no members of the clusters and are not counted
-in the check of a cluster's share: registering a file must move no pool and stop no run (``clusters.BenchmarkProblems``).
-Where a cluster holds a variant of one, its name stands in ``benchmark_overlap`` and the benchmark's score is shown as
-contaminated. Declared ``sealed``, it seals these clusters; as all public suite problems are ShoppingBench test rows
-(domain 4.3), that can empty a corpus, so what it costs is counted first.
+The problems of a benchmark are evaluation data and nothing else. They are no members of the clusters and are not
+counted in the check of a cluster's share: registering a file must move no pool and stop no run
+(``clusters.BenchmarkProblems``). Where a cluster holds a variant of one, its name stands in ``benchmark_overlap`` and
+the benchmark's score is shown as contaminated. Declared ``sealed``, it seals these clusters; as all public suite
+problems are ShoppingBench test rows (domain 4.3), that can empty a corpus, so what it costs is counted first.
 """
 
 from __future__ import annotations

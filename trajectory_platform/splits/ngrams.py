@@ -1,7 +1,7 @@
 """A second, independent look for leaks: word n-grams of held-out queries inside the text of training rows.
 
-The clusters compare problems with problems. This compares what is really trained on (the user's words and everything the
-assistant wrote) with the queries of held-out problems, whatever a trace claims its problem is: a dialogue under
+The clusters compare problems with problems. This compares what is really trained on (the user's words and everything
+the assistant wrote) with the queries of held-out problems, whatever a trace claims its problem is: a dialogue under
 another id, a memory that an agent carries along, a thought that quotes another task.
 
 Why 8 words: of the 900 test queries of ShoppingBench a tenth has at most 14 words, so 13-grams (GPT-3) would see two of

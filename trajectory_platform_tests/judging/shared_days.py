@@ -10,8 +10,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trajectory_platform.curation.filter import CurationResult, curate_day
 from trajectory_platform.curation.config import FilterConfig
+from trajectory_platform.curation.filter import CurationResult, curate_day
 from trajectory_platform.judging.day import judge_day
 from trajectory_platform.sandbox.problems import problem_rows
 from trajectory_platform.sandbox.products import load_products

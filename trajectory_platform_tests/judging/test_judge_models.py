@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from trajectory_platform.errors import Abort
+from trajectory_platform.judging.judge_asking import STOPS
 from trajectory_platform.judging.judge_models import JudgeConfig, JudgeModel, is_llm, load_judge
+from trajectory_platform.judging.judge_reply import REASONS
+from trajectory_platform.judging.judge_router import FAILURES
+from trajectory_platform.judging.judge_run import WITHHELD
 
 GOOD = """
 models:
@@ -89,3 +93,13 @@ def test_identity_follows_what_may_change_an_answer_and_nothing_else() -> None:
         assert config(**same) == config()
     for other in ({"temperature": 1}, {"max_tokens": 99}, {"structured_output": "none"}, {"api_base": "http://h/v1"}):
         assert config(**other) != config()
+
+
+def test_the_documentation_shows_a_file_that_loads_and_every_reason(tmp_path: Path) -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "judging.md").read_text("utf-8")
+    example = text.split("```yaml\n")[1].split("```")[0]
+    assert len(load_judge(written(tmp_path, example)).models) == 2
+    told = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
+    assert sorted(told) == sorted({*REASONS, *FAILURES, *STOPS, *WITHHELD})
+    for reason, meaning in {**FAILURES, **REASONS, **STOPS, **WITHHELD}.items():
+        assert meaning in text, reason
