@@ -10,8 +10,8 @@ varied in seven ways and under three conditions of what may give the variant awa
 * ``constraints``: other product ids and another wording; only titles, pairs and prices are left. Problems that would
   leave less than the rule needs (``splits.constraints``) are not varied so; how many is printed as ``too_little``.
 
-Strangers copy the services, price bounds, voucher and up to half of the pairs of a problem, and its query template, but
-ask for another product. Everything is clustered together; pairs are counted against how the problems were made. Prints
+Strangers copy the services, price bounds, voucher and up to half of the pairs of a problem (not one that names a model),
+and its query template, but ask for another product. Everything is clustered together; pairs are counted against how the problems were made. Prints
 one JSON object; exits with 1 when recall or precision is below 1.
 """
 
@@ -232,6 +232,7 @@ def stranger(rng: random.Random, source: Row) -> Row:
         entry["title"] = [f"{' '.join(old.split()[:3])} {rng.choice(_WORDS)} {rng.randrange(10**9)} original"]
         keep = pair_count(entry) // 2 if isinstance(entry.get("attributes", []), list) else 0
         parts = [(n, part) for n in ("sku_options", "attributes") for part in split_parts(entry.get(n))]
+        parts = [(n, part) for n, part in parts if not {"model", "compatibility_by_model"} & part.keys()]
         entry.pop("sku_options", None)
         entry.pop("attributes", None)
         for name_, part in rng.sample(parts, min(keep, len(parts))):

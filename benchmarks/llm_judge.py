@@ -57,13 +57,13 @@ def main() -> int:
     if options.child is not None:
         print(json.dumps(_many(options.child)))
         return 0
-    found = {"calls": _calls(options.calls, options.concurrency), "memory": _memory(options.requests)}
+    calls, memory = _calls(options.calls, options.concurrency), _memory(options.requests)
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps({"calls": calls, "memory": memory}))
         return 0
-    for name, row in found["calls"].items():
+    for name, row in calls.items():
         print(f"{name:>8}  {row['per_second']:>7.1f} calls/s  {row['cpu_ms']:>6.2f} ms CPU a call")
-    for row in found["memory"]:
+    for row in memory:
         print(
             f"{row['requests']:>8} requests: {row['per_second']:,.0f}/s, {row['cpu_ms']:.2f} ms CPU each, "
             f"peak {row['peak_mb']:.0f} MB ({row['start_mb']:.0f} MB at start), journal {row['journal_mb']:.0f} MB"

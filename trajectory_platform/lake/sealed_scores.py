@@ -32,9 +32,12 @@ class Looks(NamedTuple):
 
 def verify_ledger(lake: Lake) -> list[Fault]:
     """What is wrong with the ledger, and published sealed scores that it knows nothing of; empty when all is sound."""
+    import pyarrow.compute as pc
+
     ledger = read_ledger(lake)
     faults = list(ledger.faults)
-    rows = lake.read(EVAL_SCORES, columns=["checkpoint_id", "problem_key", "pool", "outcome"]).to_pylist()
+    columns = ["checkpoint_id", "problem_key", "pool", "outcome"]
+    rows = lake.read(EVAL_SCORES, columns=columns, filter=pc.field("pool") == "sealed").to_pylist()
     for checkpoint_id, keys in sorted(_sealed_scores(rows).items()):
         if missing := _not_looked(ledger, checkpoint_id, keys):
             faults.append(Fault(0, "score_without_look", _unlooked(checkpoint_id, missing)))

@@ -256,7 +256,7 @@ JUDGE_CALLS = Table(
         "content_key": "text",  # digest of what the judge saw
         "judge_model": "text",
         "rubric_version": "text",
-        "status": "text",  # ok | why the reply gives no value | batch_passed | batch_failed (its canaries)
+        "status": "text",  # ok | why there is no value (also timeout, interrupted ...) | batch_passed | batch_failed
         "quality": "float?",
         "explanation": "text?",
         "prompt_tokens": "int?",

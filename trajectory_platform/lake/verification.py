@@ -26,7 +26,7 @@ class Damage:
 
     Attributes:
         reason: log_unreadable | manifest_damaged | no_manifest | manifest_stale | missing_file | unreadable_file |
-            digest_mismatch.
+            digest_mismatch; of the sealed ledger (``table`` is then its file) those of ``ledger.Fault``.
         file: path below the lake folder, where one file can be named.
     """
 
@@ -47,6 +47,8 @@ def verify(
 ) -> list[Damage]:
     """All damage of the published tables, sorted by table and day; an empty list when everything is sound.
 
+    Without ``tables`` and ``days`` the ledger of looks at sealed problems is verified too; its damage comes last.
+
     Args:
         invalidate: also make the damaged slots not current, so that the next run builds them anew.
     """
@@ -66,12 +68,23 @@ def verify(
                 found.append(damage)
                 if invalidate:
                     manifests.remove(lake.root, where)
-    return found
+    return found if tables is not None or days is not None else [*found, *_ledger_damage(lake)]
 
 
 def slot_damage(lake: Lake, where: Slot) -> Damage | None:
     """The damage of one slot, or None when it holds exactly the rows its manifest names."""
     return _damage(lake, where, open_snapshot(lake.root, where.table))
+
+
+def _ledger_damage(lake: Lake) -> list[Damage]:
+    from trajectory_platform.lake.ledger import LEDGER
+    from trajectory_platform.lake.sealed_scores import verify_ledger
+
+    try:
+        faults = [(fault.reason, fault.detail) for fault in verify_ledger(lake)]
+    except FailPartition as error:  # the ledger cannot be opened, or the scores it is held against are damaged
+        faults = [("ledger_not_verified", str(error))]
+    return [Damage(LEDGER, None, {}, reason, detail, LEDGER) for reason, detail in faults]
 
 
 def _slots(lake: Lake, table: Table, snapshot: Snapshot | None) -> list[Slot]:

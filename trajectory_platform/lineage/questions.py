@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from trajectory_platform.lake import tables
+from trajectory_platform.lake import ledger as sealed_ledger
+from trajectory_platform.lake import sealing, tables
 from trajectory_platform.lineage import ledger
 from trajectory_platform.traces.rendering import escape_control
 
@@ -69,15 +71,23 @@ def about_checkpoint(lake: Lake, checkpoint_id: str) -> dict[str, Any] | None:
     }
 
 
-def about_trace(lake: Lake, trace_id: str) -> dict[str, Any] | None:
+def about_trace(
+    lake: Lake, trace_id: str, *, sealed_reason: str | None = None, at: datetime | None = None
+) -> dict[str, Any] | None:
     """Where a trace came from, what each stage decided and why, which checkpoints it fed; None when never seen.
 
     ``steps`` is in the order of the flow: {stage, decision, reason, facts}. A trace that was judged again on a later
     day goes through it once per day; what is said of the trace as a whole is said by the latest.
+
+    Of a trace of a sealed problem (``sealed``: True) the decisions and reason codes are told and no facts, unless a
+    reason is given; the look is then recorded as of ``at``.
     """
     raw = ledger.rows_where(lake, tables.RAW_TRACES, "trace_id", [trace_id])
     if not raw:
         return None
+    keys = sealing.sealed_problems_of(lake, trace_id)
+    if keys is not None and sealed_reason is not None:
+        sealed_ledger.record(lake, what="lineage trace", reason=sealed_reason, at=at, keys=keys, detail=trace_id)
     steps = []
     for listed in raw:
         steps.append(_raw_step(listed))
@@ -93,10 +103,13 @@ def about_trace(lake: Lake, trace_id: str) -> dict[str, Any] | None:
         steps.append(_step("leak_guarded_splits", "excluded", row["reason"], facts))
     fed = ledger.rows_where(lake, tables.CHECKPOINT_TRACES, "trace_id", [trace_id])
     scored = ledger.rows_where(lake, tables.ACTION_SCORES, "trace_id", [trace_id])
+    withheld = keys is not None and sealed_reason is None
     return {
         "trace_id": trace_id,
         **{name: last[name] for name in _OF_THE_PAIR},
-        "steps": steps,
+        "sealed": keys is not None,
+        "withheld": withheld,
+        "steps": [{**step, "facts": {}} for step in steps] if withheld else steps,
         "fed": [{key: row[key] for key in ("checkpoint_id", "day", "role", "weight")} for row in fed],
         "scored_in": _counts(row["checkpoint_id"] for row in scored),
     }
@@ -140,6 +153,8 @@ def trace_text(answer: Mapping[str, Any]) -> str:
         f"  day {answer['day']}, miner {answer['miner_hotkey']}, agent version {answer['agent_version_id']}, "
         f"validator {answer['validator_hotkey']}",
     ]
+    if answer["withheld"]:
+        lines.append("  sealed, or of a day that no leak clusters cover yet: facts are shown with --sealed REASON only")
     for step in answer["steps"]:
         why = f" ({step['reason']})" if step["reason"] else ""
         facts = ", ".join(

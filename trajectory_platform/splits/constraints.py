@@ -6,7 +6,8 @@ form play no part. Two items with different product ids are the same request whe
 
 * ``titled``: the titles are equal and tell something (``TITLE_WORDS``), no property has different values on the two
   sides, and the pairs are the same, or two are shared, or one is shared and the price bounds are equal;
-* ``untitled``: every pair of the smaller item is in the larger, and the shared ones tell enough (``UNTITLED_POINTS``);
+* ``untitled``: every pair of the smaller item is in the larger, the shared ones tell enough (``UNTITLED_POINTS``), and
+  one of them names a model: a data sheet without a name fits a whole series of laptops;
 * ``two_titles``: the problems share two such titles, whatever else is asked.
 
 What a pair tells is fixed per pair, never counted over the problems at hand: a rule that reads frequencies would take
@@ -55,7 +56,8 @@ _NAMES = {
 }  # fmt: skip
 _NAME_OF = {fold_key(other): name for name, others in _NAMES.items() for other in others}
 _SIZES = {"s": "small", "m": "medium", "l": "large", "xl": "xlarge", "xxl": "2xlarge", "2xl": "2xlarge"}
-_REGION = re.compile(r"^(?:int|us|eu|uk|jp|cn|asia):")
+_WRITTEN = frozenset(_SIZES.values())
+_REGIONS = frozenset({"int", "us", "eu", "uk", "jp", "cn", "asia"})
 BOILERPLATE = frozenset(
     (
         "black", "white", "oem", "generic", "unbranded", "no brand", "none", "no", "yes", "other", "others", "n/a",
@@ -141,13 +143,15 @@ def fold_title(title: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def fold_pair(key: str, value: str) -> str:
-    """``key=value`` with one name per property; size letters are written out, a region before them is dropped."""
+    """``key=value`` with one name per property; size letters are written out, and the region before them is dropped
+    (before a number it stays: 42 is another size in another region)."""
     name = fold_key(normalise_query(key))
     name = _NAME_OF.get(name, name)
     text = fold_value(normalise_query(value))
     if name == "size":
-        text = _REGION.sub("", text)
-        text = _SIZES.get(text, text)
+        region, _, rest = text.replace(":", " ").partition(" ")
+        letters = rest.strip() if region in _REGIONS else text
+        text = _SIZES.get(letters, letters if letters in _WRITTEN else text.replace(":", " "))
     return f"{name}={text}"
 
 
@@ -205,7 +209,7 @@ def same_request(left: Item, right: Item) -> bool:
     shared = left.pairs & right.pairs
     if _one_listing(left, right, shared):
         return True
-    return len(shared) == min(len(left.pairs), len(right.pairs)) and _tells_enough(left, right, shared)
+    return len(shared) == min(len(left.pairs), len(right.pairs)) and _tells_enough(shared)
 
 
 def _one_listing(left: Item, right: Item, shared: frozenset[str]) -> bool:
@@ -238,10 +242,9 @@ def _contradict(left: Iterable[str], right: Iterable[str]) -> bool:
     return any(pair.partition("=")[0] in names for pair in right)
 
 
-def _tells_enough(left: Item, right: Item, shared: frozenset[str]) -> bool:
-    narrow = _same_bounds(left, right) and left.low > 0 and right.high < math.inf
-    total = sum(map(points, shared)) + (2 if narrow else 0)
-    return len(shared) >= UNTITLED_PAIRS and total >= UNTITLED_POINTS
+def _tells_enough(pairs: frozenset[str]) -> bool:
+    names = any(pair.startswith("model=") and points(pair) == 2 for pair in pairs)
+    return names and len(pairs) >= UNTITLED_PAIRS and sum(map(points, pairs)) >= UNTITLED_POINTS
 
 
 def matches(specs: Iterable[tuple[str, Spec]]) -> list[Match]:
@@ -303,9 +306,8 @@ def _untitled(placed: Iterable[_Placed]) -> Iterator[Match]:
     that hold it are looked at; which pair is the rarest decides the work, not the result."""
     rich: dict[tuple[frozenset[str], float, float], list[_Placed]] = {}
     for one in placed:
-        pairs = one.item.pairs
-        if len(pairs) >= UNTITLED_PAIRS and sum(map(points, pairs)) + 2 >= UNTITLED_POINTS:
-            rich.setdefault((pairs, one.item.low, one.item.high), []).append(one)
+        if _tells_enough(one.item.pairs):
+            rich.setdefault((one.item.pairs, one.item.low, one.item.high), []).append(one)
     holders: dict[str, list[_Placed]] = {}
     firsts: list[_Placed] = []
     for group in rich.values():

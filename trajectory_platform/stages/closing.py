@@ -16,10 +16,14 @@ FUNNEL_STEPS = (
     ("readable", "read"),
     ("one line per problem", "duplicate"),
     ("no injected text", "injection"),
+    ("an agent that acts", "protocol"),
+    ("fits a template", "format"),
     ("axis A", "axis"),
     ("outcome holds", "outcome"),
     ("judged", "judge"),
     ("first of its copies", "copies"),
+    ("no copied strategy", "strategy"),
+    ("within the caps", "caps"),
 )
 
 

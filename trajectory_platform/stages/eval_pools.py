@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trajectory_platform.errors import Abort, FailPartition
-from trajectory_platform.lake import tables
+from trajectory_platform.lake import ledger, tables
 from trajectory_platform.stages.checkpoints import traced_rows
 from trajectory_platform.stages.context import StageContext
 
@@ -57,17 +57,21 @@ def index_folder(ctx: StageContext, day: str, catalogue: ProductCatalogue) -> Pa
     return folder.resolve()
 
 
-def record_sealed(lake: Lake, what: str, reason: str | None) -> None:
-    """Sealed problems are read through the one door that records it (``lake.query``).
+def record_sealed(
+    lake: Lake, *, checkpoint_id: str, problems: Sequence[EvalProblem], detail: str, reason: str | None, at: datetime
+) -> None:
+    """One line in the ledger for the sealed ones among problems about to be attempted; none where there is none.
 
     Args:
-        what: a word for the ledger's query digest; letters, digits, blanks and dashes.
+        checkpoint_id: who attempts them, as ``eval_scores`` will name it. ``detail``: which evaluation of which day.
 
     Raises:
-        Abort: no reason.
+        Abort: no reason. FailPartition: it cannot be recorded.
     """
-    from trajectory_platform.lake.query import sql
-
+    keys = [one.problem.problem_key for one in problems if one.pool == "sealed"]
+    if not keys:
+        return
     if not (reason or "").strip():
         raise Abort("sealed problems are attempted only with a reason: it is recorded in the lake's ledger")
-    sql(lake, f"SELECT 'evaluation of {what}'", sealed_reason=reason, at=datetime.now(UTC))
+    what = ledger.EVALUATION
+    ledger.record(lake, what=what, reason=reason, at=at, keys=keys, checkpoint_id=checkpoint_id, detail=detail)

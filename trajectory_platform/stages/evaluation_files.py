@@ -7,19 +7,21 @@ given files, or those of the lake as of the day. Whoever opens the sealed pool s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajectory_platform import jsontext
 from trajectory_platform.errors import Abort, FailPartition
-from trajectory_platform.lake import tables
+from trajectory_platform.lake import sealed_scores, tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.catalogue import day_catalogue
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.eval_pools import POOLS, index_folder, pool_problems, record_sealed
 from trajectory_platform.stages.splits import days_up_to
+from trajectory_platform.stages.text import shown
 
 if TYPE_CHECKING:
     from trajectory_platform.evaluation.child import Runner
@@ -57,6 +59,7 @@ def evaluate_files(
     policy_options: Mapping[str, Any] | None = None,
     resume: bool = False,
     runner: Runner | None = None,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> dict[str, Any]:
     """Attempt problems and score the attempts; a run that was cut short goes on with ``resume``.
 
@@ -72,6 +75,7 @@ def evaluate_files(
         pool: ``dev``, ``sealed`` or ``all`` (which also holds problems that the checkpoint may have been trained on).
         policy_options: of ``policies.open_policy`` as JSON values: ``form, key_variable, prices`` (model -> [prompt,
             completion]), ``body, device, context`` (of a model folder without a recipe).
+        now: the time that a look at sealed problems is recorded with.
 
     Returns:
         ``{checkpoint_id, attempts, resumed, files, metrics, text}``.
@@ -90,27 +94,62 @@ def evaluate_files(
     selection = select(listed, limit=problems, seed=seed)
     beside = _beside(selection, unreadable, pool)
     beside |= _leaks(subject, folder, selection, pool)
-    if any(one.pool == "sealed" for one in selection.chosen):
-        record_sealed(ctx.lake, f"files {day}", sealed_reason)
+    about = {"checkpoint_id": subject.name, "detail": f"{STAGE} {day}"}
+    record_sealed(ctx.lake, problems=selection.chosen, reason=sealed_reason, at=now(), **about)
     place, products = _market(ctx, day, catalogue)
     chosen = selection.chosen
     done = roll_out(subject, chosen, plan, seed, place, log=out / LOG, day=day, stage=STAGE, runner=runner)
     scores = _scored(settings, done.rollouts, selection, products, k, (subject.name, day))
     beside["sampling"] = {"temperature": plan.temperature, "top_p": plan.top_p, "k": k, "seed": seed}
+    beside |= _looks(ctx, scores)
     return {"checkpoint_id": subject.name, **done.counts, **_written(out, done.rollouts, scores, beside, seed)}
 
 
-def compare_files(scores_a: Path, scores_b: Path, *, seed: int = 0, resamples: int = RESAMPLES) -> dict[str, Any]:
+def compare_files(
+    scores_a: Path,
+    scores_b: Path,
+    *,
+    settings: Settings | None = None,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> dict[str, Any]:
     """The paired comparison of two ``scores.jsonl`` (``evaluation.comparison.compare``), with a text for people.
+
+    Args:
+        settings: name the lake whose ledger knows the looks behind sealed scores; without them none may be sealed.
 
     Raises:
         Abort: a file is missing or no score file, or they share no problem.
+        FailPartition: sealed scores that the ledger knows no look of.
     """
     from trajectory_platform.evaluation.comparison import compare
     from trajectory_platform.evaluation.metrics_text import comparison_text
 
-    result = compare(_read_scores(scores_a), _read_scores(scores_b), seed=seed, resamples=resamples)
-    return {**result, "text": comparison_text(result)}
+    before, after = _read_scores(scores_a), _read_scores(scores_b)
+    looked = _looks(None if settings is None else StageContext(settings), before, after)
+    result = {**compare(before, after, seed=seed, resamples=resamples), **looked}
+    return {**result, "text": _with_looks(comparison_text(result), looked)}
+
+
+def _looks(ctx: StageContext | None, *sides: list[Row]) -> Row:
+    """Per policy with sealed scores how often was looked; {} where nothing is sealed.
+
+    Raises:
+        Abort: no lake to ask. FailPartition: the ledger knows nothing of a look.
+    """
+    rows = [row for side in sides for row in side if row["pool"] == "sealed" and row["outcome"] != "no_reward"]
+    if not rows:
+        return {}
+    if ctx is None:
+        raise Abort("these are scores on sealed problems: say which lake's ledger knows of the looks at them")
+    sealed_scores.assert_scores_looked(ctx.lake, rows)
+    names = sorted({row["checkpoint_id"] for row in rows})
+    return {"sealed_looks": {name: sealed_scores.looks(ctx.lake, name)._asdict() for name in names}}
+
+
+def _with_looks(text: str, looked: Row) -> str:
+    counted = {name: sealed_scores.Looks(**counts) for name, counts in looked.get("sealed_looks", {}).items()}
+    return "\n".join([text, *(f"{shown(name)}: {sealed_scores.looks_text(one)}" for name, one in counted.items())])
 
 
 def _plan(
@@ -277,7 +316,7 @@ def _written(out: Path, rollouts: Any, scores: list[Row], beside: Row, seed: int
         "scores": _write_lines(out / "scores.jsonl", map(_decoded, scores)),
         "metrics": _write_lines(out / "metrics.json", [metrics]),
     }
-    return {"files": files, "metrics": metrics, "text": metrics_text(metrics)}
+    return {"files": files, "metrics": metrics, "text": _with_looks(metrics_text(metrics), beside)}
 
 
 def _decoded(row: Row) -> Row:

@@ -7,12 +7,14 @@ One function for all of them; a stage of training is a row of :data:`EVALUATIONS
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajectory_platform import jsontext
-from trajectory_platform.lake import tables
+from trajectory_platform.lake import sealed_scores, tables
 from trajectory_platform.stages.checkpoints import beside_others, current_checkpoint, named
 from trajectory_platform.stages.context import Produced, StageContext, StageResult, input_digests, run_stage
 from trajectory_platform.stages.eval_pools import index_folder, pool_problems, record_sealed
@@ -79,10 +81,18 @@ EVALUATIONS = (
 )
 
 
-def evaluate_stage(ctx: StageContext, day: str, *, row: Evaluation, run: Runner | None) -> StageResult:
+def utc_now() -> datetime:
+    """The time a look at sealed problems is recorded with."""
+    return datetime.now(UTC)
+
+
+def evaluate_stage(
+    ctx: StageContext, day: str, *, row: Evaluation, run: Runner | None, now: Callable[[], datetime] = utc_now
+) -> StageResult:
     """Attempts and strict scores of one checkpoint on the plan's pool as of ``day``.
 
     A day without a checkpoint, a catalogue or a problem to attempt publishes empty with a ``state`` that says which.
+    A look at the sealed pool is in the ledger before anything is attempted, or nothing is published.
 
     Raises:
         FailPartition: a problem of the pool was trained on, a damaged checkpoint, or the process died.
@@ -108,7 +118,7 @@ def evaluate_stage(ctx: StageContext, day: str, *, row: Evaluation, run: Runner 
         if catalogue is None:
             return _nothing(ctx, row, day, subject.name, "no_catalogue")
         one = _Measurement(ctx, row, day, checkpoint, subject, recipe.evaluation)
-        return one.produced(one.selection(suite_days), catalogue, rules, run, logs)
+        return one.produced(one.selection(suite_days, now()), catalogue, rules, run, logs)
 
     result = run_stage(
         ctx,
@@ -132,7 +142,11 @@ def evaluate_stage(ctx: StageContext, day: str, *, row: Evaluation, run: Runner 
 
 
 def evaluated_rows(ctx: StageContext, day: str, row: Evaluation) -> list[dict[str, Any]]:
-    """The ``eval_scores`` rows that the present settings made of a day; rows of other recipes are left out."""
+    """The ``eval_scores`` rows that the present settings made of a day; rows of other recipes are left out.
+
+    Raises:
+        FailPartition: sealed scores that the ledger knows no look of.
+    """
     import pyarrow.compute as pc
 
     manifest = ctx.lake.manifest(tables.EVAL_SCORES, day, row.part)
@@ -140,7 +154,14 @@ def evaluated_rows(ctx: StageContext, day: str, row: Evaluation) -> list[dict[st
         return []
     own = (pc.field("stage") == row.stage) & (pc.field("checkpoint_id") == manifest.summary["checkpoint_id"])
     rows: list[dict[str, Any]] = ctx.lake.read(tables.EVAL_SCORES, [day], filter=own).to_pylist()
+    sealed_scores.assert_scores_looked(ctx.lake, rows)
     return rows
+
+
+def looks_line(ctx: StageContext, rows: list[dict[str, Any]]) -> str:
+    """How often sealed problems were looked at, for beside the scores of one policy; "" where no row is sealed."""
+    scored = {row["checkpoint_id"] for row in rows if row["pool"] == "sealed"}
+    return " ".join(sealed_scores.looks_text(sealed_scores.looks(ctx.lake, name)) for name in sorted(scored))
 
 
 @dataclass(frozen=True)
@@ -154,17 +175,27 @@ class _Measurement:
     subject: Subject
     plan: ActionPlan
 
-    def selection(self, suite_days: list[str]) -> Selection:
-        """The problems of the plan's pool; the checkpoint is whole and has seen none of them, or it fails here."""
+    def selection(self, suite_days: list[str], at: datetime) -> Selection:
+        """The problems of the plan's pool; the checkpoint is whole and has seen none of them, or it fails here.
+
+        A look at sealed ones is recorded as of ``at``, whether the attempts are made now or taken from before.
+        """
         from trajectory_platform.evaluation.eval_problems import select
         from trajectory_platform.training.checkpoints import verify_checkpoint
 
         ctx, plan = self.ctx, self.plan.rollouts
         verify_checkpoint(Path(ctx.settings.checkpoint_root) / self.checkpoint["path"])
-        if plan.pool == "sealed":
-            record_sealed(ctx.lake, f"{self.row.stage} {self.day}", plan.sealed_reason)
         problems = pool_problems(ctx, self.day, suite_days, plan.pool, self.checkpoint["checkpoint_id"])
-        return select(problems, limit=plan.problems, seed=self.plan.seed)
+        selection = select(problems, limit=plan.problems, seed=self.plan.seed)
+        record_sealed(
+            ctx.lake,
+            checkpoint_id=self.subject.name,
+            problems=selection.chosen,
+            detail=f"{self.row.asset} {self.day}",
+            reason=plan.sealed_reason,
+            at=at,
+        )
+        return selection
 
     def produced(
         self, selection: Selection, catalogue: ProductCatalogue, rules: Rules, run: Runner | None, logs: list[Path]
@@ -197,8 +228,12 @@ class _Measurement:
         scores = eval_rows.score_table(
             attempts, selection, catalogue, rules, samples=self.plan.rollouts.samples, measured=measured
         )
+        sealed_scores.assert_scores_looked(self.ctx.lake, scores.to_pylist())
         name, pool = self.subject.name, self.plan.rollouts.pool
         summary = {**_summary(selection, attempts, scores, name, pool), "attempts_identity": identity[:16]}
+        if pool == "sealed":
+            counted = sealed_scores.looks(self.ctx.lake, name)
+            summary |= {"sealed_looks": counted.own, "sealed_looks_of_all": counted.evaluations}
         return _outputs(self.ctx, self.row, self.day, name, attempts, scores, summary)
 
     def _published(self, identity: str) -> pa.Table | None:

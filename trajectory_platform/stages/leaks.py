@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from trajectory_platform.errors import Abort
-from trajectory_platform.lake import tables
+from trajectory_platform.lake import ledger, tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.text import shown
@@ -15,12 +16,14 @@ if TYPE_CHECKING:
     from trajectory_platform.splits.explain import Reveal
 
 
-def explain_problems(settings: Settings, left: str, right: str, *, reveal: Reveal | None = None) -> dict[str, Any]:
+def explain_problems(
+    settings: Settings, left: str, right: str, *, sealed_reason: str | None = None, at: datetime | None = None
+) -> dict[str, Any]:
     """Whether two problems are variants of one another, by which edges, or why not, and their pool.
 
     Args:
-        reveal: asked before text or products of sealed problems are shown, with their keys; it records the look and
-            answers True. Without it they are withheld.
+        sealed_reason: why text or products of sealed problems must be seen: the look is recorded as of ``at``. Without
+            it they are withheld.
 
     Raises:
         Abort: when no clusters were published, or a problem is unknown or ambiguous.
@@ -41,7 +44,7 @@ def explain_problems(settings: Settings, left: str, right: str, *, reveal: Revea
         right,
         hints=ctx.lake.read(tables.LEAK_HINTS, [last]) if hinted else None,
         problems=ctx.lake.read(tables.PROBLEM_SUITES, listed) if listed else None,
-        reveal=reveal or _withhold,
+        reveal=_withhold if sealed_reason is None else _recorded(ctx, f"{left} {right}", sealed_reason, at),
     )
     return {**facts, "as_of": last, "text": explained_text(facts, last)}
 
@@ -76,6 +79,16 @@ def explained_text(facts: dict[str, Any], as_of: str | None) -> str:
         lines.append("the same problem")
     lines += [_edge_text(edge) for edge in facts["path"]]
     return "\n".join(lines)
+
+
+def _recorded(ctx: StageContext, named: str, reason: str, at: datetime | None) -> Reveal:
+    """Show what is sealed, once it is in the ledger that it was."""
+
+    def reveal(keys: Sequence[str]) -> bool:
+        ledger.record(ctx.lake, what="leaks explain", reason=reason, at=at, keys=keys, detail=named)
+        return True
+
+    return reveal
 
 
 def _withhold(keys: Sequence[str]) -> bool:

@@ -147,23 +147,26 @@ def ask_day(
         judge.tell(f"{day}: {name}: {count} calls without a reply: {kind}: {words}")
     raw = {row["trace_id"]: row for row in raw_rows.select(["trace_id", "day"]).to_pylist()}
     rows = [llm_verdict(raw[outcome.trace_id], outcome, JUDGED_VERSION) for outcome in outcomes]
-    reasons = Counter(outcome.null_reason for outcome in outcomes if outcome.null_reason)
     calls = [*known, *journal.stream()]
-    summary = {
-        "llm_wanted": len(wanted),
-        "llm_judged": sum(row["reasoning_quality"] is not None for row in rows),
-        "llm_cached": sum(row["cached"] for row in rows),
+    return LLMVerdicts(
+        pa.Table.from_pylist(rows, schema=VERDICTS.schema()),
+        pa.Table.from_pylist(calls, schema=JUDGE_CALLS.schema()),
+        _summary(outcomes, calls, run),
+    )
+
+
+def _summary(outcomes: Sequence[JudgeOutcome], calls: Sequence[Mapping[str, Any]], run: JudgeRun) -> dict[str, Any]:
+    reasons = Counter(outcome.null_reason for outcome in outcomes if outcome.null_reason)
+    return {
+        "llm_wanted": len(outcomes),
+        "llm_judged": sum(outcome.quality is not None for outcome in outcomes),
+        "llm_cached": sum(outcome.cached for outcome in outcomes),
         "llm_null": dict(sorted(reasons.items())),
         "llm_calls": sum(row["status"] not in ("batch_passed", "batch_failed") for row in calls),
         "llm_usd": round(run.spending.usd, 6),
         "llm_usd_day": round(spent_usd(calls), 6),
         "llm_stopped": run.stopped or "",
     }
-    return LLMVerdicts(
-        pa.Table.from_pylist(rows, schema=VERDICTS.schema()),
-        pa.Table.from_pylist(calls, schema=JUDGE_CALLS.schema()),
-        summary,
-    )
 
 
 def _outcomes(run: JudgeRun, requests: Iterator[JudgeRequest], wanted: Sequence[str]) -> list[JudgeOutcome]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajectory_platform import jsontext
 from trajectory_platform.errors import Abort, RejectRow
-from trajectory_platform.lake import tables
+from trajectory_platform.lake import ledger, sealing, tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.folder import limits_of
@@ -18,11 +19,19 @@ if TYPE_CHECKING:
     from trajectory_platform.traces.schema import Trajectory
 
 
-def find_trace(settings: Settings, trace_id: str) -> dict[str, Any]:
+_SHOWN_OF_SEALED = ("trace_id", "day", "category", "readable", "steps", "tool_calls")
+
+
+def find_trace(
+    settings: Settings, trace_id: str, *, sealed_reason: str | None = None, at: datetime | None = None
+) -> dict[str, Any]:
     """The trajectory row of one trace with its JSON columns parsed, and what was decided about it.
 
+    Of a trace of a sealed problem (``lake.sealing``) only ``sealed: True``, counts and the decision are told, unless a
+    reason is given; the look is then recorded as of ``at`` first.
+
     Raises:
-        Abort: when no published day holds it.
+        Abort: when no published day holds it, or a reason comes without a time.
     """
     import pyarrow.compute as pc
 
@@ -32,13 +41,24 @@ def find_trace(settings: Settings, trace_id: str) -> dict[str, Any]:
     if not rows:
         raise Abort(f"no trace {trace_id!a} in {settings.lake_uri}: ids are {{eval_run_id}}:{{problem_id}}")
     row: dict[str, Any] = rows[-1]
+    keys = sealing.sealed_problems_of(lake, trace_id)
+    row["sealed"] = keys is not None
+    if keys is not None and sealed_reason is not None:
+        ledger.record(lake, what="traces show", reason=sealed_reason, at=at, keys=keys, detail=trace_id)
     for name in ("messages", "tools", "source_steps", "evidence", "repairs"):
         row[name] = jsontext.parse(row[name].encode()).value
     # of a trace that was judged on two days, the latest says what became of it: text and fate are of one day
     days = [row["day"]]
     row["accepted"] = lake.read(tables.AXIS_A_CORPUS, days, columns=["trace_id", "uses"], filter=wanted).to_pylist()
     row["rejected"] = lake.read(tables.REJECTED_TRACES, days, filter=wanted).to_pylist()
-    return row
+    return _without_text(row) if row["sealed"] and sealed_reason is None else row
+
+
+def _without_text(row: dict[str, Any]) -> dict[str, Any]:
+    """A sealed trace as far as it is shown: no text of it, no product, no evidence."""
+    kept = {name: row[name] for name in _SHOWN_OF_SEALED}
+    rejected = [{name: one[name] for name in ("stage", "reason")} for one in row["rejected"]]
+    return {**kept, "sealed": True, "withheld": True, "repairs": [], "accepted": row["accepted"], "rejected": rejected}
 
 
 def render_trace(row: dict[str, Any]) -> str:
@@ -54,6 +74,10 @@ def render_trace(row: dict[str, Any]) -> str:
         fate = "not curated yet"
     repairs = ", ".join(f"{repair['reason']} x{repair.get('count', 1)}" for repair in row["repairs"])
     head = [shown(row["trace_id"]), f"{place}  {fate}"]
+    if row.get("withheld"):
+        return "\n".join(
+            [*head, "sealed, or of a day that no leak clusters cover yet: shown with --sealed REASON only"]
+        )
     if repairs:
         head.append(f"repairs: {repairs}")
     if not row["readable"]:

@@ -11,8 +11,9 @@ import pytest
 
 from trajectory_platform.errors import Abort, FailPartition
 from trajectory_platform.identity import sha256_hex
+from trajectory_platform.lake.ledger import LEDGER
 from trajectory_platform.lake.publish import Lake
-from trajectory_platform.lake.query import LEDGER, sql
+from trajectory_platform.lake.query import sql
 from trajectory_platform.lake.tables import (
     ACTION_SCORES,
     AXIS_A_CORPUS,

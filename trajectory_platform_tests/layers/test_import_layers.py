@@ -52,7 +52,7 @@ OWNERS: dict[str, frozenset[str]] = {
     "datasketch": frozenset({"curation.strategy", "splits.similarity"}),
     "rensa": frozenset({"curation.strategy", "splits.similarity"}),
     "litellm": frozenset({"judging.judge_router"}),
-    "httpx": frozenset({"evaluation.policy_endpoint"}),
+    "httpx": frozenset({"evaluation.policy_endpoint", "judging.judge_http"}),
     "starlette": frozenset({"sandbox"}),
     "tenacity": frozenset({"evaluation.policy_endpoint"}),
     "uvicorn": frozenset({"sandbox"}),

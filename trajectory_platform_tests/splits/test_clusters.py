@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from trajectory_platform.errors import FailPartition
 from trajectory_platform.sandbox.problems import Problem, parse_problem, to_table
 from trajectory_platform.settings import HoldOut
+from trajectory_platform.splits.clusters import EXACT_DIAMETER, BenchmarkProblems
 from trajectory_platform.splits.pools import STRICTNESS
 from trajectory_platform_tests.splits.rows import (
     cluster_of,
@@ -204,6 +205,148 @@ def test_hold_outs_are_dated_and_take_the_whole_cluster() -> None:
     assert pool_of(held) == {"a": "sealed", "b": "sealed"}
     assert {row["problem_ids"][0]: row["held_out"] for row in held.clusters.to_pylist()} == {"a": True, "b": False}
     assert free == released
+
+
+def test_a_voucher_added_to_a_query_is_the_same_query() -> None:
+    tail = (
+        "\n\nMy budget is only `425`, but I have a voucher with the following rules:\n1. The voucher applies to all "
+        "products.\n2. It is valid only when the total price of the products exceeds `170`.\n3. It provides a fixed "
+        "discount of `34`."
+    )
+    plain = public("plain", "Looking for oil-based crayons.", ["1"], category="product")
+    with_voucher = public("voucher", "Looking for oil-based crayons" + tail, ["2"], category="voucher")
+    other_voucher = public("other", "looking for  oil-based crayons" + tail.replace("34", "99"), ["3"])
+    only_tail = [public(f"tail{number}", tail + " " * number, [f"9{number}"]) for number in range(2)]
+    another = public("another", "Looking for a seat cushion" + tail, ["4"], category="voucher")
+    result = clusters(on_days(("2026-05-01", [plain, with_voucher, other_voucher, *only_tail, another])))
+    found = cluster_of(result)
+    assert found["plain"] == found["voucher"] == found["other"]
+    assert len({found[name] for name in ("plain", "tail0", "another")}) == 3
+    assert {edge["evidence"] for edge in result.edges.to_pylist() if edge["kind"] == "query"} >= {
+        "looking for oil-based crayons"
+    }
+
+
+def test_a_relisted_request_is_one_cluster() -> None:
+    """No product and no text in common: the constraints are (``splits.constraints``)."""
+
+    def item(name: str, product: str, **more: object) -> Problem:
+        reward = {
+            "product_id": product,
+            "title": ["Sweet Spot Sanded Carbon Fiber Pickleball Paddle"],
+            "attributes": [{"racquet_material": ["carbon fiber"]}, {"brand": ["joola"]}],
+        }
+        return parse_problem({"query": f"words of {name}", "reward": reward | more}, suite_id="1", problem_id=name)
+
+    rows = on_days(
+        ("2026-05-01", [item("old", "1", price=[{"between": [402, 2395]}])]),
+        ("2026-05-02", [item("new", "2", price=[{"greater than": [300, None]}]), item("far", "3", title=["Paddle"])]),
+    )
+    result = clusters(rows)
+    found = cluster_of(result)
+    assert found["old"] == found["new"] != found["far"]
+    (edge,) = result.edges.to_pylist()
+    assert (edge["kind"], edge["value"]) == ("constraints", 1.0)
+    assert "brand=joola" in edge["evidence"]
+
+
+def test_an_answer_group_never_loses_a_member() -> None:
+    """The eight that are joined go by the day their answer was listed: a trace that makes a problem look older, seen
+    before its listing, must not push another one out."""
+
+    def trivia(number: int) -> Problem:
+        return parse_problem(
+            {"query": f"trivia {number}", "Knowledge_Attribute": "red", "reward": {"product_id": str(number)}},
+            suite_id="w",
+            problem_id=f"w{number:02}",
+        )
+
+    for late in range(20, 40):  # whichever key comes first
+        problem = trivia(late)
+        rows = on_days(("2026-05-01", [trivia(number) for number in range(8)]), ("2026-05-02", [problem]))
+        judged = links(
+            link(problem.problem_id, day="2026-05-01", suite_id="w", problem_key=problem.problem_key, category="web")
+        )
+        before = cluster_of(clusters(rows, judged, day=date(2026, 5, 1)))
+        after = cluster_of(clusters(rows, judged, day=date(2026, 5, 2)))
+        assert len({after[name] for name, cluster in before.items() if cluster == before["w00"]}) == 1
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 30, 199, 260])
+def test_the_diameter_shows_a_chain(length: int) -> None:
+    """Case D06: exact for small clusters; for large ones never less than it is, and at most twice."""
+    rows = on_days(("2026-05-01", [public(f"c{n}", f"chain {n}", [str(n), str(n + 1)]) for n in range(length)]))
+    table = clusters(rows).clusters.to_pylist()
+    assert {row["cluster_size"] for row in table} == {length}
+    (told,) = {row["diameter"] for row in table}
+    assert told == length - 1 if length <= EXACT_DIAMETER else length - 1 <= told <= 2 * (length - 1)
+
+
+def test_the_diameter_of_a_star_is_two_whatever_its_size() -> None:
+    for size in (3, 40, EXACT_DIAMETER + 50):
+        rows = on_days(("2026-05-01", [public(f"s{n}", f"star {n}", ["1", f"own{n}"]) for n in range(size)]))
+        assert {row["diameter"] for row in clusters(rows).clusters.to_pylist()} == {2}
+
+
+def test_hints_are_listed_and_never_merge() -> None:
+    rows = on_days(
+        (
+            "2026-05-01",
+            [
+                public("a", "a black steel water bottle with two straws", ["1"]),
+                public("b", "a blue steel water bottle with two straws", ["2"]),
+                public("c", "a garden hose", ["3"]),
+            ],
+        )
+    )
+    assert clusters(rows).hints.num_rows == 0
+    result = clusters(rows, near_similarity=0.6)
+    (hint,) = result.hints.to_pylist()
+    assert (hint["kind"], hint["value"], hint["evidence"]) == (
+        "words",
+        0.777778,
+        "a bottle steel straws two water with",
+    )
+    assert len(set(cluster_of(result).values())) == 3
+    assert clusters(rows, near_similarity=0.8).hints.num_rows == 0
+    table = result.clusters
+    assert table.equals(clusters(rows).clusters)
+
+
+def test_vectors_of_the_caller_give_hints_too() -> None:
+    rows = on_days(("2026-05-01", [public(name, f"words of {name}", [name]) for name in "abc"]))
+    vectors = {"words of a": [1.0, 0.0], "words of b": [0.99, 0.05], "words of c": [0.0, 1.0]}
+    result = clusters(rows, near_similarity=1.0, embed=lambda texts: [vectors[text] for text in texts])
+    assert [hint["kind"] for hint in result.hints.to_pylist()] == ["embedding"]
+
+
+def benchmark(*problems: Problem, sealed: bool = False) -> BenchmarkProblems:
+    return BenchmarkProblems("bench", to_table(problems, "2026-01-01"), sealed)
+
+
+def test_a_registered_benchmark_marks_and_only_a_sealed_one_seals() -> None:
+    rows = on_days(
+        ("2026-05-01", [public("a", "one", ["1"]), public("b", "two", ["1", "2"]), public("c", "three", ["3"])]),
+    )
+    # Its first row is a row of the platform word for word; its second would tie b to c, which nothing else does.
+    own = (public("x", "one", ["1"], suite="f"), public("y", "else", ["2", "3"], suite="f"))
+    without, marked = clusters(rows), clusters(rows, benchmarks=[benchmark(*own)])
+    unmarked = marked.clusters.set_column(
+        marked.clusters.column_names.index("benchmark_overlap"),
+        "benchmark_overlap",
+        without.clusters["benchmark_overlap"],
+    )
+    assert unmarked.equals(without.clusters)
+    assert {row["problem_ids"][0]: row["benchmark_overlap"] for row in marked.clusters.to_pylist()} == {
+        "a": ["bench"], "b": ["bench"], "c": ["bench"],
+    }  # fmt: skip
+    told = {(edge["kind"], edge["evidence"]) for edge in marked.edges.to_pylist() if "benchmark" in edge["right_key"]}
+    assert told == {("product_id", "1"), ("product_id", "2"), ("product_id", "3"), ("query", "one")}
+    sealed = clusters(rows, benchmarks=[benchmark(own[0], sealed=True)])
+    assert {name: pool for name, pool in pool_of(sealed).items() if name != "c"} == {"a": "sealed", "b": "sealed"}
+    assert pool_of(sealed)["c"] == pool_of(without)["c"]
+    held = {row["problem_ids"][0]: row["held_out"] for row in sealed.clusters.to_pylist()}
+    assert held["a"] and not held["c"]
 
 
 # ------------------------------------------------------------------------------------------- properties

@@ -103,6 +103,8 @@ def test_constraints_that_tell_enough_join_without_a_title() -> None:
     assert joined(left, [asked("2", "Brand new unit sealed in box", **phone)])
     assert joined(left, [asked("2", "Brand new unit sealed in box", **dict(list(phone.items())[:5]))])
     assert not joined(left, [asked("2", "Brand new unit sealed in box", **common)])
+    unnamed = {name: value for name, value in phone.items() if name != "model"} | {"sim_slots": "2", "weight": "190 g"}
+    assert not joined([asked("1", "Some phone with official warranty", **unnamed)], [asked("2", "Unit", **unnamed)])
     changed = dict(list(phone.items())[:5]) | {"camera_front": "16 mp"}
     assert not joined(left, [asked("2", "Brand new unit sealed in box", **changed)])
 
@@ -121,12 +123,18 @@ def test_two_shared_titles_tie_problems_of_several_items() -> None:
         (("color_family", "Black"), ("Colour", "black")),
         (("color family", "BLACK "), ("color classification", "black")),
         (("size", "int: XL"), ("Size", "xlarge")),
+        (("size", "EU: 42"), ("plate_size", "eu:42")),
         (("Leather Material", "PU"), ("material", "pu")),
         (("compatibility by model", "Oppo A37"), ("model", "oppo\u00a0a37")),
     ],
 )
 def test_one_property_has_one_name(left: tuple[str, str], right: tuple[str, str]) -> None:
     assert fold_pair(*left) == fold_pair(*right)
+
+
+@pytest.mark.parametrize(("left", "right"), [("eu:42", "us:42"), ("int:m", "int:l"), ("42", "eu 42")])
+def test_sizes_that_differ_stay_different(left: str, right: str) -> None:
+    assert fold_pair("size", left) != fold_pair("size", right)
 
 
 def test_what_a_pair_tells_is_fixed() -> None:

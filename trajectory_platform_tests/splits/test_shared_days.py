@@ -82,3 +82,17 @@ def test_a_leak_is_explained_edge_by_edge(shared: Path) -> None:
     assert answer["path"][0]["from"] == answer["left"]["problem_key"]
     assert answer["path"][-1]["to"] == answer["right"]["problem_key"]
     assert answer["path"][0]["to"] == answer["path"][1]["from"]
+
+
+def test_hints_of_the_days_are_listed_apart(shared: Path) -> None:
+    """Two pairs of listings have one title and different targets: a hint each, no edge."""
+    days = shared / "days"
+    source = FileSource(str(days))
+    problems = pa.concat_tables([problem_rows(source.open_day(day)) for day in source.days()])
+    plain, hinted = (clusters(problems, day=LAST, near_similarity=limit) for limit in (None, 0.6))
+    assert plain.clusters.equals(hinted.clusters) and plain.edges.equals(hinted.edges)
+    home = dict(zip(hinted.clusters["problem_key"].to_pylist(), hinted.clusters["cluster_id"].to_pylist(), strict=True))
+    hints = hinted.hints.to_pylist()
+    assert sum(hint["kind"] == "title" for hint in hints) == 2
+    assert all(home[hint["left_key"]] != home[hint["right_key"]] for hint in hints)
+    assert all(hint["value"] >= 0.6 for hint in hints)

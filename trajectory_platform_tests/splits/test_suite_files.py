@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from trajectory_platform.errors import Abort
-from trajectory_platform.splits.suite_files import split_files
+from trajectory_platform.settings import Benchmark
+from trajectory_platform.splits.suite_files import explain_files, split_files
+from trajectory_platform.splits.weak import near_pairs
 
 
 def benchmark_files(shared: Path) -> list[Path]:
@@ -138,3 +140,64 @@ def test_two_files_that_name_their_rows_alike_are_refused(tmp_path: Path) -> Non
     path.write_text("[]")
     with pytest.raises(Abort, match="both name their rows"):
         split_files([path, path], pool_key="k")
+
+
+def test_no_word_pair_of_the_benchmark_is_merged(shared: Path) -> None:
+    """Domain 4.4: token similarity finds 21 pairs, all false. Here they are neither edges nor one cluster."""
+    texts = {}
+    for path in benchmark_files(shared):
+        for number, line in enumerate(path.read_text("utf-8").rstrip("\n").split("\n")):
+            texts[f"{path.stem}:{number}"] = json.loads(line)["query"]
+    names = list(texts)
+    false = near_pairs(list(texts.values()), 0.6, strip=False)
+    home = {row["problem_id"]: row["cluster_id"] for row in split_files(benchmark_files(shared), pool_key="k")}
+    assert len(false) == 21
+    assert all(home[names[pair.left]] != home[names[pair.right]] for pair in false)
+
+
+def test_the_edges_of_the_benchmark_are_products_and_one_answer(shared: Path) -> None:
+    rows = split_files(benchmark_files(shared), pool_key="k")
+    kinds = Counter(edge["kind"] for row in rows for edge in row["edges"])
+    assert set(kinds) == {"product_id", "answer"}
+
+
+def test_a_registered_benchmark_marks_what_it_overlaps(shared: Path) -> None:
+    """All 90 suite problems are rows of the three files; sealing one of these seals what it holds."""
+    files = {path.stem.split("_")[1]: path for path in benchmark_files(shared) if "web" not in path.stem}
+    marks = [Benchmark(name=name, path=str(path)) for name, path in files.items()]
+    rows = split_files(suite_files(shared), pool_key="k", benchmarks=marks)
+    assert len(rows) == 90
+    assert all(row["category"] in row["benchmark_overlap"] for row in rows)
+    alone = split_files(suite_files(shared), pool_key="k")
+    assert [row["pool"] for row in rows] == [row["pool"] for row in alone]
+    told = [edge for row in rows for edge in row["edges"] if edge["other"].startswith("benchmark:")]
+    assert {edge["kind"] for edge in told} == {"query", "product_id"}
+    sealed = [mark.model_copy(update={"sealed": mark.name == "shop"}) for mark in marks]
+    held = split_files(suite_files(shared), pool_key="k", benchmarks=sealed)
+    assert all(row["pool"] == "sealed" for row in held if row["category"] == "shop")
+    assert {row["pool"] for row in held if "shop" not in row["benchmark_overlap"]} == {
+        row["pool"] for row, mark in zip(alone, held, strict=True) if "shop" not in mark["benchmark_overlap"]
+    }
+
+
+def test_benchmarks_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
+    good, empty = tmp_path / "good.jsonl", tmp_path / "empty.jsonl"
+    good.write_text('{"query": "a", "reward": {"product_id": "1"}}\n')
+    empty.write_text('{"nothing": true}\n{"nothing": 1}\n')
+    with pytest.raises(Abort, match="no row of"):
+        split_files([good], pool_key="k", benchmarks=[Benchmark(name="b", path=str(empty))])
+    with pytest.raises(Abort, match="two benchmarks"):
+        split_files([good], pool_key="k", benchmarks=[Benchmark(name="b", path=str(good))] * 2)
+
+
+def test_problems_of_files_are_explained(shared: Path) -> None:
+    """Shop 105 and voucher 131 list the same phones; shop 211 and voucher 225 share four plain pairs of a shirt."""
+    files = benchmark_files(shared)
+    same = explain_files(files, "synthesize_shop_test:105", "synthesize_voucher_test:131", pool_key="k")
+    assert same["same_cluster"] and {step["kind"] for step in same["path"]} == {"product_id"}
+    other = explain_files(files, "synthesize_shop_test:211", "synthesize_voucher_test:225", pool_key="k")
+    assert not other["same_cluster"] and other["path"] == []
+    shared_pairs = other["why_not"]["compared"]["items"][0]["shared"]
+    assert shared_pairs == ["neckline=crew neck", "pattern=graphic print", "season=summer", "style=casual"]
+    with pytest.raises(Abort, match="no problem"):
+        explain_files(files, "nowhere:1", "synthesize_voucher_test:225", pool_key="k")
