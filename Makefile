@@ -58,7 +58,7 @@ install: $(INSTALLED)   ## only the virtual environment
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info[:2] < (3, 13); sys.exit(0 if ok else "Python 3.11 or 3.12 is needed, found " + sys.version.split()[0] + ": set PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[train,dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[train,judge,dev]'
 	@touch $@
 
 dagster_home/dagster.yaml: dagster.yaml

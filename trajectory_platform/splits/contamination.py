@@ -39,16 +39,12 @@ class Asked(NamedTuple):
 
 @dataclass
 class Seen:
-    """What one checkpoint was trained on, by cluster and by problem, under the clusters of one day.
-
-    ``joined`` are clusters that a trained row belongs to now and did not when it was trained on.
-    """
+    """What one checkpoint was trained on, by cluster and by problem, under the clusters of one day."""
 
     checkpoint_id: str
     by_cluster: dict[str, list[str]] = field(default_factory=dict)
     by_problem: dict[str, list[str]] = field(default_factory=dict)
     texts: dict[str, list[tuple[Overlap, str]]] = field(default_factory=dict)
-    joined: set[str] = field(default_factory=set)
 
 
 def seen_by(
@@ -69,8 +65,6 @@ def seen_by(
     for row in sorted(traced, key=lambda row: (row["checkpoint_id"], row["trace_id"], row["trace_day"])):
         seen = found.setdefault(row["checkpoint_id"], Seen(row["checkpoint_id"]))
         now = present.get(row["problem_key"], row["cluster_id"])
-        if now != row["cluster_id"]:
-            seen.joined.add(now)
         for cluster in dict.fromkeys((now, row["cluster_id"])):
             seen.by_cluster.setdefault(cluster, []).append(row["trace_id"])
         seen.by_problem.setdefault(row["problem_key"], []).append(row["trace_id"])
@@ -135,8 +129,8 @@ def _answer(seen: Seen, problem: Asked, near: Mapping[str, Mapping[str, tuple[st
             traces.update(seen.by_cluster[cluster])
         exact = problem.problem_key in seen.by_problem
         details.append("the problem itself was trained on" if exact else "a variant of it was trained on")
-        if seen.joined.intersection(own):
-            details.append("joined since the training")
+        if problem.pool in ("dev", "sealed"):  # the guard lets nobody train on a held-out cluster
+            details.append("its cluster was held out, by a merge or an entry, after the training")
     else:
         for cluster, (kind, value) in _weak(seen, problem, near):
             status = "near"

@@ -12,6 +12,7 @@ import pytest
 
 from trajectory_platform.errors import Abort, FailPartition
 from trajectory_platform.judging.day import judge_day
+from trajectory_platform.judging.verdicts import effective_verdicts
 from trajectory_platform.lake.tables import JUDGED_TRACES, RAW_TRACES, TRAJECTORIES, VERDICTS
 from trajectory_platform.sandbox.problems import Problem, hidden_problem, parse_problem, to_table
 from trajectory_platform_tests.judging.dialogues import (
@@ -111,7 +112,7 @@ def test_rewards_are_found_in_other_suites_and_by_text_only_where_an_item_has_no
     assert row["reason"] == "reward_hidden"  # the agent's query text never picks a problem that has an id
 
 
-def test_the_rules_judge_stands_in_only_where_the_verdict_cannot_be_gated() -> None:
+def test_verdicts_stand_side_by_side_and_the_gate_reads_one_of_them() -> None:
     raws = [
         raw_row("a:p1"),
         raw_row("b:p1", reasoning_score=0.0, reasoning_model=""),
@@ -119,13 +120,16 @@ def test_the_rules_judge_stands_in_only_where_the_verdict_cannot_be_gated() -> N
         raw_row("d:p1", reasoning_score=0.65),
     ]
     _, verdicts = _judge(raws)
-    kinds = {row["trace_id"]: [] for row in verdicts}
+    kinds: dict[str, list[str]] = {row["trace_id"]: [] for row in verdicts}
     for row in verdicts:
         kinds[row["trace_id"]].append(row["judge_kind"])
-    assert kinds == {"a:p1": ["validator"], **{name: ["rules", "validator"] for name in ("b:p1", "c:p1", "d:p1")}}
+    assert set(map(tuple, kinds.values())) == {("rules", "validator")}
     assert all(row["reasoning_quality"] != 0.0 for row in verdicts)
-    _, alone = _judge(raws, judge="validator")
-    assert {row["judge_kind"] for row in alone} == {"validator"}
+    rows = table(verdicts, VERDICTS)
+    read = {name: row["judge_kind"] for name, row in effective_verdicts(rows, "rules").items()}
+    assert read == {"a:p1": "validator", "b:p1": "rules", "c:p1": "rules", "d:p1": "rules"}
+    assert {row["judge_kind"] for row in effective_verdicts(rows, "validator").values()} == {"validator"}
+    assert {row["judge_kind"] for row in effective_verdicts(rows, "openai/x").values()} == {"validator"}
 
 
 def test_a_nan_timestamp_passes_as_in_the_reference() -> None:

@@ -1,4 +1,4 @@
-"""The ledger of looks at sealed problems: nothing is lost, nothing can be changed unseen, nobody writes over another."""
+"""The ledger of looks at sealed problems: nothing is lost, changed unseen or written over."""
 
 from __future__ import annotations
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import date
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from trajectory_platform.errors import Abort
 from trajectory_platform.sandbox.problems import parse_problem
-from trajectory_platform.settings import HoldOut
+from trajectory_platform.settings import HoldOut, Settings
 from trajectory_platform.splits.explain import explain
+from trajectory_platform.stages.leaks import explain_plain_files
 from trajectory_platform_tests.splits.rows import clusters, on_days, pool_of, public
 
 
@@ -111,3 +114,24 @@ def test_the_evidence_of_sealed_edges_is_withheld_too() -> None:
     told = explain(found.clusters, found.edges, "a", "b", reveal=lambda _: False)
     assert [(step["kind"], step["evidence"]) for step in told["path"]] == [("query", "(sealed)")]
     assert "secret" in repr(explain(found.clusters, found.edges, "a", "b", reveal=lambda _: True))
+
+
+def test_the_answer_is_written_out_for_people(tmp_path: Path) -> None:
+    """``stages.leaks`` over plain files: both verdicts, and what keeps two problems apart."""
+    path = tmp_path / "suite.jsonl"
+    reward = {"title": ["Steel Bottle of One Litre"], "service": ["freeShipping"]}
+    colors = [{"sku_options": [{"color_family": color}]} for color in ("black", "blue")]
+    items = [
+        {"query": "a steel bottle", "reward": {"product_id": "1", **reward, **colors[0]}},
+        {"query": "some bottle", "reward": {"product_id": "2", **reward, **colors[1]}},
+        {"query": "A steel  bottle!", "reward": {"product_id": "3"}},
+    ]
+    path.write_text("\n".join(map(json.dumps, items)))
+    chosen = Settings(pool_key="k")
+    apart = explain_plain_files(chosen, [str(path)], "suite:0", "suite:1")["text"]
+    assert "different clusters" in apart
+    assert "-- title 1.00 (steel bottle of one litre) --" in apart
+    assert "left only: color=black" in apart and "right only: color=blue" in apart
+    assert "shared and telling nothing: service=freeshipping" in apart
+    together = explain_plain_files(chosen, [str(path)], "suite:0", "suite:2")["text"]
+    assert "-- query 1.00 (a steel bottle) --" in together and "different clusters" not in together
