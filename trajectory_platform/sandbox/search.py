@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from itertools import islice
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajectory_platform.sandbox.products import (
@@ -37,6 +38,7 @@ MAX_SURVIVORS = 50
 PAGE_ROWS = 10
 LAST_PAGE = 5
 _NOT_A_WORD = re.compile(r"[\W_]+")
+_ASCII_LOWER = {ord(letter): letter.lower() for letter in ascii_uppercase}
 REMEMBERED_SEARCHES = 20_000  # at most 50 numbers each
 _REMEMBERED_RANKINGS = 64  # 40 KB each: one question of many shops asks for the same words again and again
 _SAMPLE = 4096  # products by which the share that passes a filter is guessed
@@ -86,8 +88,12 @@ def parse_page(text: str | None) -> int | None:
 
 
 def words_of(text: str) -> str:
-    """The query as plain lower-case words: special characters, and so every query operator, become spaces."""
-    return _NOT_A_WORD.sub(" ", text).strip().lower()
+    """The query as plain words: special characters become spaces, and in lower case no word is an operator.
+
+    Only ASCII is folded here. The engine folds the rest as it did in the documents, and the two differ: Python writes
+    U+0130 as two characters, of which the engine makes two words, and ends a Greek word with another sigma.
+    """
+    return _NOT_A_WORD.sub(" ", text).strip().translate(_ASCII_LOWER)
 
 
 class _Request(NamedTuple):
