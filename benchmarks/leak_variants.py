@@ -10,9 +10,9 @@ varied in seven ways and under three conditions of what may give the variant awa
 * ``constraints``: other product ids and another wording; only titles, pairs and prices are left. Problems that would
   leave less than the rule needs (``splits.constraints``) are not varied so; how many is printed as ``too_little``.
 
-Strangers copy the services, price bounds, voucher and up to half of the pairs of a problem (none that names a model), and
-its query template, but ask for another product. Everything is clustered together; pairs are counted against how the
-problems were made. Prints one JSON object; exits with 1 when recall or precision is below 1.
+Strangers copy the services, price bounds, voucher and up to half of the pairs of a problem (none that names a model),
+and its query template, but ask for another product. Everything is clustered together; pairs are counted against how
+the problems were made. Prints one JSON object; exits with 1 when recall or precision is below 1.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import typer
 
-from trajectory_platform.commands import arena, evaluation, flow, folder, lake, questions, sandbox, traces
+from trajectory_platform.commands import arena, evaluation, flow, folder, lake, leaks, questions, sandbox, traces
 from trajectory_platform.errors import Abort, PlatformError
 
 app = typer.Typer(
@@ -31,7 +31,7 @@ app.add_typer(questions.app)
 app.add_typer(arena.app, name="arena")
 app.add_typer(sandbox.app, name="sandbox")
 app.add_typer(traces.app, name="traces")
-app.add_typer(questions.leaks_app, name="leaks")
+app.add_typer(leaks.app, name="leaks")
 app.add_typer(questions.lineage_app, name="lineage")
 app.add_typer(lake.app, name="lake")
 

@@ -150,9 +150,10 @@ STAGE_SETTINGS: dict[str, tuple[str, ...]] = {
         "min_problems_for_share",
     ),
     "leak_guarded_splits": ("window_days",),
-    "sft_checkpoint": ("seed",),
+    "sft_checkpoint": ("benchmarks", "seed"),
     "sft_eval": ("title_regime", "title_encoder", "attribute_rule"),  # the plan has its own seed
     "base_eval": ("title_regime", "title_encoder", "attribute_rule", "seed"),
     "sft_action_scores": (),
     "checkpoint_lineage": (),
+    "contamination": ("benchmarks",),
 }

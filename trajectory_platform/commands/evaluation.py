@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trajectory_platform.commands.opened import JsonOption, day_of, settings
+from trajectory_platform.commands.opened import JsonOption, SealedOption, day_of, settings
 from trajectory_platform.errors import Abort
 from trajectory_platform.output import print_json
 
@@ -34,7 +34,7 @@ def evaluate(
     temperature: Annotated[float | None, typer.Option(min=0, help="default 0 for one attempt, 0.7 for several")] = None,
     top_p: Annotated[float, typer.Option(min=0, max=1)] = 1.0,
     pool: Annotated[str, typer.Option(help="dev | sealed | all")] = "dev",
-    sealed: Annotated[str | None, typer.Option(help="reason for looking at sealed problems; recorded")] = None,
+    sealed: SealedOption = None,
     key_variable: Annotated[
         str | None, typer.Option(help="NAME of the environment variable that holds the endpoint's key")
     ] = None,
@@ -80,7 +80,7 @@ def compare(
     """Paired comparison on the problems both attempted, with the smallest difference this evaluation can see."""
     from trajectory_platform.stages.evaluation_files import compare_files
 
-    facts = compare_files(before, after, seed=seed)
+    facts = compare_files(before, after, settings=settings(), seed=seed)
     text = facts.pop("text")
     print_json(facts) if as_json else typer.echo(text)
 

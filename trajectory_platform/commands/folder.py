@@ -113,6 +113,7 @@ def split(
         hold_outs=chosen.hold_outs,
         max_cluster_share=chosen.max_cluster_share,
         min_problems_for_share=chosen.min_problems_for_share,
+        benchmarks=chosen.benchmarks,
     )
     write_rows(out, iter(rows), as_json, count_by=("pool", "error"))
 

@@ -34,7 +34,7 @@ def lake_verify(as_json: JsonOption = False) -> None:
 
     lake = open_lake()
     damages = [damage.__dict__ for damage in verify(lake)]
-    lines = [f"{one['table']} {one['day']}: {one['reason']}: {one['detail']}" for one in damages]
+    lines = [f"{one['table']} {one['day'] or ''}".rstrip() + f": {one['reason']}: {one['detail']}" for one in damages]
     print_json({"damaged": damages}) if as_json else typer.echo("\n".join(lines) or _sound(lake))
     if damages:
         raise typer.Exit(1)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON to stdout and nothing else")]
 DayDir = Annotated[str, typer.Option("--in", help="day folder, named YYYY-MM-DD (local or s3://)")]
+SealedOption = Annotated[
+    str | None, typer.Option("--sealed", help="reason for looking at sealed problems; the look is recorded")
+]
 OutFile = Annotated[Path, typer.Option("--out", help="file to write (JSON lines)")]
 
 

@@ -1,17 +1,16 @@
-"""Questions to the lake: ``leaks``, ``lineage`` and ``sql``."""
+"""Questions to the lake: ``lineage``, ``judge-calibration`` and ``sql``."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from trajectory_platform.commands.opened import JsonOption, day_of, open_lake, settings
+from trajectory_platform.commands.opened import JsonOption, SealedOption, day_of, open_lake, settings
 from trajectory_platform.errors import Abort
 from trajectory_platform.output import print_json
 
 app = typer.Typer()
-leaks_app = typer.Typer(help="Why problems leak into one another.", no_args_is_help=True)
 lineage_app = typer.Typer(help="Which traces fed which checkpoint.", no_args_is_help=True)
 
 
@@ -35,15 +34,6 @@ def judge_calibration(
     print_json(facts) if as_json else typer.echo(text)
 
 
-@leaks_app.command("explain")
-def leaks_explain(left: str, right: str, as_json: JsonOption = False) -> None:
-    """The chain of edges by which two problems of the lake are (or are not) variants of one another."""
-    from trajectory_platform.stages.leaks import explain_problems
-
-    facts = explain_problems(settings(), left, right)
-    print_json(facts) if as_json else typer.echo(facts["text"])
-
-
 @lineage_app.command("checkpoint")
 def lineage_checkpoint(checkpoint_id: str, as_json: JsonOption = False) -> None:
     """Days, miners, strategies, verdict sources, partitions and parents of a checkpoint."""
@@ -56,11 +46,13 @@ def lineage_checkpoint(checkpoint_id: str, as_json: JsonOption = False) -> None:
 
 
 @lineage_app.command("trace")
-def lineage_trace(trace_id: str, as_json: JsonOption = False) -> None:
+def lineage_trace(trace_id: str, sealed: SealedOption = None, as_json: JsonOption = False) -> None:
     """Where a trace came from, what was decided and why, and every checkpoint it fed."""
+    from datetime import UTC, datetime
+
     from trajectory_platform.lineage import questions
 
-    facts = questions.about_trace(open_lake(), trace_id)
+    facts = questions.about_trace(open_lake(), trace_id, sealed_reason=sealed, at=datetime.now(UTC))
     if facts is None:
         raise Abort(f"no trace {trace_id!a} in the lake: ids are {{eval_run_id}}:{{problem_id}}")
     print_json(facts) if as_json else typer.echo(questions.trace_text(facts))
@@ -69,7 +61,7 @@ def lineage_trace(trace_id: str, as_json: JsonOption = False) -> None:
 @app.command()
 def sql(
     query: str,
-    sealed: Annotated[str | None, typer.Option(help="reason for reading sealed problems; recorded")] = None,
+    sealed: SealedOption = None,
     limit: Annotated[int, typer.Option(min=1, help="more result rows than this are an error")] = 10_000,
     as_json: JsonOption = False,
 ) -> None:
@@ -81,14 +73,35 @@ def sql(
     table = run_sql(open_lake(), query, sealed_reason=sealed, at=datetime.now(UTC), max_rows=limit)
     if as_json:
         for row in table.to_pylist():
-            print_json(row)
+            print_json({name: _json_value(value) for name, value in row.items()})
     else:
         from trajectory_platform.stages.text import render_table
 
         typer.echo(render_table(table))
         if sealed is None:
-            typer.echo("rows of sealed problems are left out; --sealed REASON reads them too", err=True)
+            typer.echo(
+                "rows of sealed problems, and of days without leak clusters yet, are left out; --sealed REASON reads them too",
+                err=True,
+            )
 
 
 def _iso(day: str | None) -> str | None:
     return None if day is None else day_of(day).isoformat()
+
+
+def _json_value(value: Any) -> Any:
+    """A value of a query result as JSON has it: sums of integers come as decimals, times as objects."""
+    from datetime import date, datetime, time, timedelta
+    from decimal import Decimal
+
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dict):
+        return {str(key): _json_value(inner) for key, inner in value.items()}
+    return [_json_value(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -6,18 +6,20 @@ from pathlib import Path
 
 import typer
 
-from trajectory_platform.commands.opened import JsonOption, settings
+from trajectory_platform.commands.opened import JsonOption, SealedOption, settings
 from trajectory_platform.output import print_json
 
 app = typer.Typer(help="Look at traces and raw artifacts.", no_args_is_help=True)
 
 
 @app.command("show")
-def traces_show(trace_id: str, as_json: JsonOption = False) -> None:
-    """One trace of the lake as plain text, control characters escaped."""
+def traces_show(trace_id: str, sealed: SealedOption = None, as_json: JsonOption = False) -> None:
+    """One trace of the lake as plain text, control characters escaped: what was decided about it, then what it says."""
+    from datetime import UTC, datetime
+
     from trajectory_platform.stages.traces import find_trace, render_trace
 
-    row = find_trace(settings(), trace_id)
+    row = find_trace(settings(), trace_id, sealed_reason=sealed, at=datetime.now(UTC))
     print_json(row) if as_json else typer.echo(render_trace(row))
 
 

@@ -52,7 +52,7 @@ CHECKS: dict[str, tuple[str, Audit, str]] = {
     ),
     "splits_digest": (
         "leak_guarded_splits",
-        audits.content_digest("leak_clusters", "leak_edges", "leak_guarded_splits", "split_exclusions"),
+        audits.content_digest("leak_clusters", "leak_edges", "leak_hints", "leak_guarded_splits", "split_exclusions"),
         "clusters and splits still have the digests of their manifests",
     ),
     "checkpoint_intact": (

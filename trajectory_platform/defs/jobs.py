@@ -25,6 +25,7 @@ TRAIN_ASSETS = (
     "base_eval",
     "sft_eval",
     "checkpoint_lineage",
+    "contamination",
 )
 
 

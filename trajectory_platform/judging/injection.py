@@ -3,35 +3,31 @@
 Detection is by intent, not by known sentences: several families of signs, each with a weight; a text is suspected
 when the weights of the families that occur in it reach ``THRESHOLD``. A sign that never occurs in honest shopping
 text (a forged log section, ``reasoning_quality``) is enough alone; one that may (``reviewer:``, ``five points``) needs
-a second. Texts are compared after NFKC, without invisible characters, with look-alike letters folded and spaced-out
-words joined.
+a second. Texts are compared in plain letters (``letters``: look-alikes, accents, ornaments and escapes folded) with
+spaced-out words joined.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from trajectory_platform.judging.dialogue import tool_results
 from trajectory_platform.judging.injection_signs import FAMILIES, Family
+from trajectory_platform.judging.injection_words import possible_families
+from trajectory_platform.judging.letters import decoded, plain_letters
 
-INJECTION_VERSION = "intent-1"
+INJECTION_VERSION = "intent-2"
 THRESHOLD = 2
+# Most texts are ASCII: words of other scripts need not be looked for in them.
+_ASCII_FAMILIES = tuple(
+    family._replace(stems=tuple(tuple(stem for stem in group if stem.isascii()) for group in family.stems))
+    for family in FAMILIES
+)
 SOURCES = ("think", "query", "param", "response", "product_text")
 
-_INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
-)
-_LOOKALIKES = str.maketrans(
-    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0501\u0261\u04bb\u0475\u051b\u051d\u043a\u043c\u0442\u043d\u0432"
-    "\u03b1\u03b5\u03bf\u03c1\u03b9\u03ba\u03bd\u03c5\u03c7\u0131\u0269\u026a\u1d00\u0280\u1d07",
-    "aeopcyxijsdghvqwkmthbaeopikvuxiiiare",
-)
-_NON_LATIN = re.compile("[\u0131\u0250-\u02af\u0370-\u03ff\u0400-\u052f\u1d00-\u1d2b]")
-_DASHES = re.compile("[\u2010-\u2015\u2212]")
 _SPACED = re.compile(r"(?<!\w)(?:[a-z][ ._*\-~|/]){5,}[a-z](?!\w)")
 _LETTER_GAP = re.compile(r"[ ._*\-~|/]")
 _BLANKS = re.compile(r"[^\S\n]+")
@@ -53,15 +49,16 @@ def _cached(text: str) -> bool:
 
 def _suspicious(text: str) -> bool:
     plain = comparison_form(text)
-    total, reachable = 0, sum(family.weight for family in FAMILIES)
-    for family in FAMILIES:
+    possible = possible_families(plain)
+    total, reachable = 0, sum(family.weight for family in possible)
+    for family in possible:
+        if total + reachable < THRESHOLD:
+            return False
         reachable -= family.weight
         if _occurs(family, plain):
             total += family.weight
         if total >= THRESHOLD:
             return True
-        if total + reachable < THRESHOLD:
-            return False
     return False
 
 
@@ -83,16 +80,11 @@ def _occurs(family: Family, plain: str) -> bool:
 
 def comparison_form(text: str) -> str:
     """The form in which texts are compared: folded, invisible characters gone, spaced-out words joined."""
-    plain = text
-    if not text.isascii():
-        plain = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text))
-        plain = _DASHES.sub("-", plain)
-    plain = plain.casefold()
-    if not plain.isascii() and _NON_LATIN.search(plain):
-        plain = plain.translate(_LOOKALIKES)
+    plain = plain_letters(text)
     if "\\" in plain:
         for escaped, character in _JSON_ESCAPES:
             plain = plain.replace(escaped, character)
+    plain = decoded(plain)
     plain = _SPACED.sub(lambda match: _LETTER_GAP.sub("", match.group()), plain)
     return plain if text.isascii() and "  " not in plain and "\t" not in plain else _BLANKS.sub(" ", plain)
 

@@ -151,7 +151,13 @@ class ResultData:
             return
         if isinstance(value, list):
             for item in value:
-                if isinstance(item, dict | list):
+                if isinstance(item, dict):
+                    product = item.get("product_id")
+                    if isinstance(product, str) and depth < _MAX_DEPTH:
+                        self._product(product, item)
+                    else:
+                        self._walk(item, depth + 1)
+                elif isinstance(item, list):
                     self._walk(item, depth + 1)
         elif isinstance(value, dict):
             product = value.get("product_id")
@@ -172,9 +178,14 @@ class ResultData:
         self._waiting.append((product, row))
 
     def _price(self, price: float, product: str) -> None:
-        near = {price} if price < _ROUNDED_FROM or not price < 1e15 else {price, float(round(price)), float(int(price))}
-        for value in near:
-            _own(self._prices.setdefault(value, set()), product)
+        rounded = not price < _ROUNDED_FROM and price < 1e15
+        prices = self._prices
+        for value in (price, float(round(price)), float(int(price))) if rounded else (price,):
+            owners = prices.get(value)
+            if owners is None:
+                prices[value] = {product}
+            elif len(owners) <= _MOST_OWNERS:
+                owners.add(product)
 
     def _index_texts(self) -> None:
         for product, row in self._waiting:

@@ -110,7 +110,7 @@ def _not_looked(ledger: Ledger, checkpoint_id: str, keys: set[str]) -> list[str]
 
 
 def _unlooked(checkpoint_id: str, missing: list[str]) -> str:
-    named = ", ".join(missing[:_NAMED]) + (" ..." if len(missing) > _NAMED else "")
+    named = ", ".join(key[:16] for key in missing[:_NAMED]) + (" ..." if len(missing) > _NAMED else "")
     return (
         f"sealed score without a look: {LEDGER} holds no evaluation of {checkpoint_id} for {len(missing)} sealed "
         f"problems ({named}); evaluate it through the platform"

@@ -2,7 +2,8 @@
 
 A row is sealed when its ``problem_key``, ``problem_id`` (also the one inside its ``trace_id``), edge key or own
 ``pool`` is sealed in the *newest* published ``leak_clusters``, or when its dialogue or its survivor (``duplicate_of``)
-is that of a sealed trace: an agent may replay one elsewhere.
+is that of a sealed trace: an agent may replay one elsewhere. So is a trace of another problem that was found to restate
+a sealed problem's query (``split_exclusions``), and the evidence that quotes it.
 
 A problem that is in no cluster yet may become sealed, or turn out to be a variant of a sealed one. So a day that the
 newest clusters do not cover (it was ingested, or ingested anew, after them) is *closed*: its rows count as sealed
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from trajectory_platform.identity import safe_id
 from trajectory_platform.lake.tables import (
     AXIS_A_CORPUS,
+    CONTAMINATION,
     JUDGE_CALLS,
     JUDGED_TRACES,
     LEAK_CLUSTERS,
@@ -26,6 +28,7 @@ from trajectory_platform.lake.tables import (
     PROBLEM_SUITES,
     RAW_TRACES,
     REJECTED_TRACES,
+    SPLIT_EXCLUSIONS,
     TABLES,
     TRAJECTORIES,
     VERDICTS,
@@ -41,6 +44,7 @@ WITHHELD = "(withheld: may quote sealed problems)"
 UNNAMED_TEXT: dict[str, dict[str, str | None]] = {
     JUDGE_CALLS.name: {"explanation": None, "raw_reply": WITHHELD},
 }
+_SEALING = ("pool_sealed", "hold_outs", "hold_new_suites_days", "benchmarks")  # settings that can seal a problem
 # Tables filled day by day, and the table from which the clusters learn the problems of such a day.
 _LEARNT_FROM = {
     PROBLEM_SUITES.name: PROBLEM_SUITES.name,
@@ -49,6 +53,9 @@ _LEARNT_FROM = {
         for table in (RAW_TRACES, TRAJECTORIES, JUDGED_TRACES, VERDICTS, AXIS_A_CORPUS, REJECTED_TRACES)
     },
 }
+_QUOTING = frozenset((SPLIT_EXCLUSIONS.name, CONTAMINATION.name))  # their ``detail`` may quote the query of a problem
+_QUOTED = r"(?s)^.*of the query of ([^()]{1,16})\).*$"  # whose: ``splits.ngrams.Overlap.evidence``
+_KEY_DIGITS = 16  # of a problem key in such evidence
 _NOT_PROBLEM = r"^[^:]*:|#\d+$"  # what a trace id holds besides its problem id
 
 
@@ -91,7 +98,7 @@ def sealed(lake: Lake) -> Seal | None:
     chosen = [row for row in rows if row["pool"] == "sealed"]
     manifest = lake.manifest(LEAK_CLUSTERS, day)
     settings = manifest.settings if manifest is not None else {}
-    if not chosen and not any(settings.get(name) for name in ("pool_sealed", "hold_outs")):
+    if not chosen and not any(settings.get(name) for name in _SEALING):
         return None
     ids = frozenset(problem_id for row in chosen for problem_id in row["problem_ids"])
     covered = _covered(lake, manifest.inputs if manifest is not None else {})
@@ -117,6 +124,8 @@ def hidden(table_name: str, seal: Seal, traces: SealedTraces) -> ds.Expression |
     for name in ("trace_id", "duplicate_of"):
         if name in columns:
             conditions += [_names_problem(name, seal), pc.field(name).isin(named)]
+    if table_name in _QUOTING and "detail" in columns:
+        conditions.append(_quotes(seal))
     if table_name in _LEARNT_FROM:
         conditions.append(_closed_days(seal, _LEARNT_FROM[table_name]))
     found = None
@@ -137,6 +146,8 @@ def sealed_traces(lake: Lake, seal: Seal) -> SealedTraces:
     for table in (JUDGED_TRACES, AXIS_A_CORPUS, LEAK_GUARDED_SPLITS):
         rows = lake.read(table, columns=["trace_id"], filter=pc.field("problem_key").isin(keys))
         ids.update(rows.column("trace_id").to_pylist())
+    rows = lake.read(SPLIT_EXCLUSIONS, columns=["trace_id"], filter=pc.coalesce(_quotes(seal), False))
+    ids.update(rows.column("trace_id").to_pylist())
     known = _names_problem("trace_id", seal) | pc.field("trace_id").isin(pa.array(sorted(ids), pa.string()))
     sealed_rows = lake.read(TRAJECTORIES, columns=["content_hash"], filter=known)
     texts = pc.unique(sealed_rows.column("content_hash").drop_null().combine_chunks())
@@ -163,6 +174,8 @@ def sealed_problems_of(lake: Lake, trace_id: str) -> tuple[str, ...] | None:
     keys = {
         row["problem_key"] for table in tables for row in _rows(lake, table, "trace_id", names, ["problem_key"])
     } - {None}
+    quoted = {_quoted_key(text) for text in _details(lake, names)} - {None}
+    keys |= {key for key in seal.keys if key[:_KEY_DIGITS] in quoted}
     safe = {re.sub(_NOT_PROBLEM, "", name) for name in names}
     ids = {row["problem_id"] for row in (*raw, *read)}
     hit = {one for one in seal.problem_ids if one in ids or safe_id(one) in safe}
@@ -172,6 +185,25 @@ def sealed_problems_of(lake: Lake, trace_id: str) -> tuple[str, ...] | None:
     if any(seal.closed(row["day"]) for row in (*raw, *read)):
         return tuple(sorted(keys))
     return tuple(sorted(keys & seal.keys)) or None
+
+
+def _details(lake: Lake, trace_ids: Iterable[str]) -> list[str]:
+    """Evidence by which traces were kept out of training."""
+    return [row["detail"] or "" for row in _rows(lake, SPLIT_EXCLUSIONS, "trace_id", trace_ids, ["detail"])]
+
+
+def _quoted_key(text: str) -> str | None:
+    found = re.match(_QUOTED, text)
+    return found[1] if found else None
+
+
+def _quotes(seal: Seal) -> ds.Expression:
+    """Is ``detail`` evidence about the query of a sealed problem?"""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    starts = pa.array(sorted({key[:_KEY_DIGITS] for key in seal.keys}), pa.string())
+    return pc.replace_substring_regex(pc.field("detail"), pattern=_QUOTED, replacement=r"\1").isin(starts)
 
 
 def _rows(lake: Lake, table: Any, column: str, values: Iterable[str], wanted: list[str]) -> list[dict[str, Any]]:

@@ -353,7 +353,7 @@ LEAK_EDGES = Table(
     {
         "day": "text",
         "left_key": "text",
-        "right_key": "text",
+        "right_key": "text",  # benchmark:{name}:{key} for a problem of a registered benchmark
         "kind": "text",  # product_id | query | problem_id | answer | constraints | successful_recommendation
         "value": "float",
         "evidence": "text",
@@ -365,7 +365,7 @@ LEAK_EDGES = Table(
 LEAK_HINTS = Table(
     "leak_hints",
     dict(LEAK_EDGES.columns),
-    key=LEAK_EDGES.key,
+    key=LEAK_EDGES.key,  # kinds: words | title | answer | embedding
     doc="weak evidence that two problems are alike: for review, never merged",
 )
 
@@ -390,7 +390,14 @@ LEAK_GUARDED_SPLITS = Table(
 
 SPLIT_EXCLUSIONS = Table(
     "split_exclusions",
-    {"trace_id": "text", "day": "text", "trace_day": "text", "reason": "text", "duplicate_of": "text?"},
+    {
+        "trace_id": "text",
+        "day": "text",
+        "trace_day": "text",
+        "reason": "text",
+        "duplicate_of": "text?",
+        "detail": "text?",  # the evidence, e.g. the share of a held-out query found in the row
+    },
     key=("trace_id", "trace_day"),  # a pair that was judged again is in two days
     doc="accepted traces that the window's view removes (cross-day copies), as of a day",
 )

@@ -197,14 +197,18 @@ class _Endpoints:
             if read is not None and request.method != "POST":
                 return read(request)
             arguments = await self._arguments(request)
-            self._check_query(arguments.get("q"))
+            for query in _queries_in(arguments):
+                self._check_query(query)
             self._check_ids(arguments.get("product_ids"))
+            self._check_ids(arguments.get("product_id"))  # a csv too: the tool hands it to the view
             return _json(call_tool(self.world(), name, arguments))
 
         return endpoint
 
     async def _arguments(self, request: Request) -> Mapping[str, Any]:
         """The JSON object in a body; an empty body is an empty object (case A01)."""
+        from starlette.requests import ClientDisconnect
+
         body = bytearray()
         try:
             async with asyncio.timeout(self.limits.body_timeout_s):
@@ -214,6 +218,8 @@ class _Endpoints:
                         raise _Refused(413, f"the body has more than {self.limits.max_body_bytes} bytes")
         except TimeoutError as error:
             raise _Refused(408, "the body did not arrive in time") from error
+        except ClientDisconnect as error:  # nobody reads this answer; it is no fault of ours
+            raise _Refused(400, "the body ended early") from error
         if not body.strip():
             return {}
         try:
@@ -294,6 +300,13 @@ def _parameters(request: Request) -> dict[str, str]:
     for name, value in pairs:
         found.setdefault(name, value)
     return found
+
+
+def _queries_in(arguments: Mapping[str, Any]) -> list[Any]:
+    """Every text of search words in the arguments of a tool; the list of queries may itself be JSON text."""
+    listed = arguments.get("product_queries")
+    inner = listed if isinstance(listed, list) else [listed]
+    return [arguments.get("q"), *(query.get("q") if isinstance(query, dict) else query for query in inner)]
 
 
 def _json(value: Any, status: int = 200) -> Response:

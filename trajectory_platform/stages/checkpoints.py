@@ -17,7 +17,7 @@ from trajectory_platform.stages.context import (
     input_digests,
     run_stage,
 )
-from trajectory_platform.stages.splits import published_window
+from trajectory_platform.stages.splits import check_trainable, published_window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ def sft_checkpoint(ctx: StageContext, day: str, *, run: Runner | None) -> StageR
     _forget_lost(ctx, day)
 
     def body() -> Produced:
-        _check_splits(ctx, day)
+        check_trainable(ctx, day)
         held_out = ctx.lake.read(tables.LEAK_CLUSTERS, [day], columns=["cluster_id", "pool"]).to_pylist()
         result = launch.train_checkpoint(
             day=day,
@@ -190,16 +190,6 @@ def _forget_lost(ctx: StageContext, day: str) -> None:
     row = current_checkpoint(ctx, day)
     if row is not None and not (Path(ctx.settings.checkpoint_root) / row["path"]).is_dir():
         ctx.lake.invalidate(tables.CHECKPOINTS, day, SFT)
-
-
-def _check_splits(ctx: StageContext, day: str) -> None:
-    """Refuse splits that were made of other clusters than the published ones: pools may have become stricter since."""
-    splits = ctx.lake.manifest(tables.LEAK_GUARDED_SPLITS, day)
-    clusters = ctx.lake.manifest(tables.LEAK_CLUSTERS, day)
-    if splits is None or clusters is None:
-        raise FailPartition(f"the splits of {day} are not published: run leak_clusters and leak_guarded_splits first")
-    if splits.inputs.get(f"leak_clusters/{day}") != clusters.content_digest:
-        raise FailPartition(f"the splits of {day} are older than its leak clusters: run leak_guarded_splits again")
 
 
 def _corpus(ctx: StageContext, days: list[str]) -> Iterator[pa.RecordBatch]:

@@ -7,7 +7,7 @@ from typing import Any
 from trajectory_platform.lake import tables
 from trajectory_platform.stages.checkpoints import current_checkpoint
 from trajectory_platform.stages.context import StageContext
-from trajectory_platform.stages.evaluations import EVALUATIONS, Evaluation, evaluated_rows
+from trajectory_platform.stages.evaluations import EVALUATIONS, Evaluation, evaluated_rows, looks_line
 from trajectory_platform.stages.text import shown
 
 FUNNEL_STEPS = (
@@ -152,7 +152,9 @@ def _task_line(ctx: StageContext, day: str, row: Evaluation) -> str:
         return "not evaluated"
     if manifest.summary["state"] != "ok":
         return f"nothing attempted: {manifest.summary['state']}"
-    overall = task_metrics(evaluated_rows(ctx, day, row), **_resampling(ctx))["overall"]
+    rows = evaluated_rows(ctx, day, row)
+    overall = task_metrics(rows, **_resampling(ctx))["overall"]
+    looked = looks_line(ctx, rows)
     success, cut = overall["success_rate"], overall["truncated"]["value"]
     interval = success["interval"]
     between = f" [{interval['low']:.0%}, {interval['high']:.0%}]" if interval else ""
@@ -160,6 +162,7 @@ def _task_line(ctx: StageContext, day: str, row: Evaluation) -> str:
         f"{success['value']:.0%}{between}, process score {overall['process_score']['value']:.2f}, cut {cut:.0%}, "
         f"n = {overall['problems']} problems in {overall['clusters']} clusters"
         + (" (thin)" if overall["state"] == "thin" else "")
+        + (f"\n        {looked}" if looked else "")
     )
 
 
@@ -196,6 +199,12 @@ TASKS_NOTE = (
     "A crash, a timeout or an attempt that cannot be scored is a failure; problems without a known reward are left "
     "out. Intervals are 95 % bootstraps over leak clusters; base is the model before training."
 )
+
+
+def tasks_note(ctx: StageContext, day: str) -> str:
+    """What the success rates of a day are, and how often sealed problems were looked at where they are sealed ones."""
+    looked = [looks_line(ctx, evaluated_rows(ctx, day, row)) for row in EVALUATIONS]
+    return " ".join([TASKS_NOTE, *(f"Scores on the sealed pool: {line}." for line in looked if line)])
 
 
 def report_tasks(ctx: StageContext, day: str) -> list[dict[str, Any]]:

@@ -237,6 +237,7 @@ def _of_files(settings: Settings, suites: Sequence[Path], pool: str) -> tuple[li
         hold_outs=settings.hold_outs,
         max_cluster_share=settings.max_cluster_share,
         min_problems_for_share=settings.min_problems_for_share,
+        benchmarks=settings.benchmarks,
     )
     found: dict[str, EvalProblem] = {}
     unreadable: Counter[str] = Counter()

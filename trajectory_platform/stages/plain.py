@@ -54,7 +54,7 @@ def train_days(settings: Settings, stage: str, as_of: str | None) -> Iterator[Fa
         Abort: for an unknown stage, or when nothing was ingested.
     """
     from trajectory_platform.lake import tables
-    from trajectory_platform.stages import checkpoints, evaluations
+    from trajectory_platform.stages import checkpoints, contamination, evaluations
 
     if stage != "sft":
         raise Abort(f"train {stage}: this version trains the stage 'sft' only")
@@ -70,6 +70,7 @@ def train_days(settings: Settings, stage: str, as_of: str | None) -> Iterator[Fa
         ("sft_action_scores", lambda c, d: checkpoints.sft_action_scores(c, d, run=None)),
         *((row.asset, partial(evaluations.evaluate_stage, row=row, run=None)) for row in evaluations.EVALUATIONS),
         ("checkpoint_lineage", checkpoints.checkpoint_lineage),
+        ("contamination", contamination.contamination),
     )
     for name, body in stages:
         fact = run_one(ctx, name, body, day)

@@ -70,7 +70,7 @@ def report_data(ctx: StageContext, summaries: dict[str, dict[str, Any]]) -> Any:
         scores=scores,
         scores_note=closing.SCORES_NOTE,
         tasks=tasks,
-        tasks_note=closing.TASKS_NOTE,
+        tasks_note=closing.tasks_note(ctx, as_of),
         task_pairs=closing.report_pairs(comparison),
         task_words=closing.report_words(comparison),
         checkpoint=checkpoint,

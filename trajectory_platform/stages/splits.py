@@ -99,7 +99,6 @@ def leak_clusters(ctx: StageContext, day: str) -> StageResult:
         tables=(tables.LEAK_EDGES, tables.LEAK_HINTS, tables.LEAK_CLUSTERS),
         inputs={**input_digests(ctx, {"problem_suites": problem_days, "judged_traces": judged_days}), **files},
         body=body,
-        extra_settings={"hold_new_suites_days": hold_new_suites_days(ctx)},
     )
 
 
@@ -110,16 +109,11 @@ def pool_shares(ctx: StageContext) -> Shares:
     return Shares(ctx.settings.pool_train, ctx.settings.pool_dev, ctx.settings.pool_sealed)
 
 
-def hold_new_suites_days(ctx: StageContext) -> int:
-    """For how many days a new suite is sealed; 0: not at all."""
-    return int(getattr(ctx.settings, "hold_new_suites_days", 0))
-
-
 def rotated_suites(ctx: StageContext, seen: Iterable[pa.Table], day: str) -> list[HoldOut]:
     """Hold-outs of the suites seen up to ``day``, released ones included."""
     from trajectory_platform.splits.pools import rotations, suite_first_days
 
-    held = hold_new_suites_days(ctx)
+    held = ctx.settings.hold_new_suites_days
     return rotations(suite_first_days(seen, date.fromisoformat(day)), held) if held else []
 
 

@@ -102,6 +102,8 @@ def _evaluations(ctx: StageContext, day: str) -> dict[str, dict[str, Any]]:
             "state": manifest.summary["state"],
             "problems": manifest.summary["problems"],
             "success_share": manifest.summary.get("success_share"),
+            "sealed_looks": manifest.summary.get("sealed_looks"),
+            "sealed_looks_of_all": manifest.summary.get("sealed_looks_of_all"),
         }
         for asset, manifest in found.items()
         if manifest is not None
@@ -130,7 +132,9 @@ def render_status(facts: dict[str, Any]) -> str:
 def _evaluated(one: dict[str, Any]) -> str:
     if one["success_share"] is None:
         return f"nothing attempted ({one['state']})"
-    return f"solves {one['success_share']:.1%} of {one['problems']} held-out problems in the sandbox"
+    looks, of_all = one["sealed_looks"], one["sealed_looks_of_all"]
+    looked = "" if looks is None else f" (sealed pool, look {looks} of this checkpoint, {of_all} of all)"
+    return f"solves {one['success_share']:.1%} of {one['problems']} held-out problems in the sandbox{looked}"
 
 
 def _next_step(ctx: StageContext, days: list[dict[str, Any]], checkpoint: dict[str, Any] | None) -> str:

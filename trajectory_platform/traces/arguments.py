@@ -87,6 +87,8 @@ def _unplus(text: str) -> str:
 
 def _items(value: Any) -> list[str]:
     """Comma-separated text or a list as items: Unicode blanks stripped, empty ones dropped, order kept."""
+    if isinstance(value, str) and value.isalnum():
+        return [value]  # one id, nothing to strip
     if isinstance(value, list | tuple):
         parts = [part for item in value for part in scalar_form(item).split(",")]
     else:

@@ -54,9 +54,9 @@ def parse_arguments(value: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
             return value, tuple(dict.fromkeys(repairs))
         if value is None or (isinstance(value, str) and not value.strip()):
             return {}, (*repairs, "empty_arguments")
-        if isinstance(value, Mapping):
-            return dict(value), tuple(dict.fromkeys(repairs))
         if not isinstance(value, str):
+            if isinstance(value, Mapping):
+                return dict(value), tuple(dict.fromkeys(repairs))
             raise RejectRow("arguments_not_object", type(value).__name__)
         if level == _MAX_ENCODINGS:
             break

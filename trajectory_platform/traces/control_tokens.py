@@ -42,4 +42,4 @@ def may_hide(json_text: bytes) -> bool:
     """Whether a JSON text in UTF-8, as orjson writes it, may hold invisible characters (cheap; may err to True)."""
     if b"\\u00" in json_text or b"\\b" in json_text or b"\\f" in json_text or b"\x7f" in json_text:
         return True
-    return _BIDI.search(json_text) is not None
+    return b"\xe2" in json_text and _BIDI.search(json_text) is not None

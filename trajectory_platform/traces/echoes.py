@@ -8,7 +8,6 @@ model's own earlier words, is an echo. Only booleans are kept, never the prompt.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from trajectory_platform.traces.toolcalls import ParsedCall
@@ -28,7 +27,7 @@ class EchoTest:
 
         A call the model has made before may stand in the history, so a repetition is no echo.
         """
-        messages = request.get("messages") if isinstance(request, Mapping) else None
+        messages = request.get("messages") if isinstance(request, dict) else None
         echoed: list[bool] | None = None
         if isinstance(messages, list):
             prompt = [self._squeeze(text) for text in _outside_text(messages)] if calls else []
@@ -50,14 +49,14 @@ def _outside_text(messages: list[Any]) -> list[str]:
     """Texts of the prompt that are not the model's own and no tool results."""
     texts: list[str] = []
     for message in messages:
-        if not isinstance(message, Mapping) or message.get("role") in ("assistant", "tool"):
+        if not isinstance(message, dict) or message.get("role") in ("assistant", "tool"):
             continue
         content = message.get("content")
         if isinstance(content, str):
             texts.append(content)
         elif isinstance(content, list):
             texts.extend(
-                part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)
+                part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
             )
     return texts
 

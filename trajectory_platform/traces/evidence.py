@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from typing import Any
 
 from trajectory_platform.errors import RejectRow
@@ -50,11 +51,11 @@ def extract(steps: list[Any], *, binding: Mapping[str, Any] | None) -> dict[str,
     echo = EchoTest()
     events: list[dict[str, Any]] = []
     raw: list[dict[str, Any]] = []
-    for entry in _by_start(summaries):
+    for start, end, entry in _by_start(summaries):
         if not isinstance(entry.get("path"), str):
             unreadable += 1
             continue
-        event = _event(entry, echo)
+        event = _event(entry, start, end, echo)
         if event is not None:
             events.append(event)
             raw.append(entry)
@@ -105,32 +106,27 @@ def _buckets(steps: list[Any]) -> Iterator[list[Any]]:
             yield bucket
 
 
-def _by_start(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Stable order by ``timestamp - duration_ms``; an entry without a usable time stays behind its predecessor."""
-    keyed: list[tuple[float, dict[str, Any]]] = []
+def _by_start(entries: list[dict[str, Any]]) -> list[tuple[float | None, float | None, dict[str, Any]]]:
+    """(start, end, entry) in stable order by ``timestamp - duration_ms``; one without a usable time stays behind its
+    predecessor."""
+    keyed: list[tuple[float, float | None, dict[str, Any]]] = []
     last = -math.inf
     for entry in entries:
         end = finite_number(entry.get("timestamp"))
         if end is not None:
             last = end - (finite_number(entry.get("duration_ms")) or 0.0)
-        keyed.append((last, entry))
-    keyed.sort(key=lambda pair: pair[0])
-    return [entry for _, entry in keyed]
+        keyed.append((last, end, entry))
+    keyed.sort(key=itemgetter(0))
+    return [(None if end is None else round(start, 1), end, entry) for start, end, entry in keyed]
 
 
-def _event(entry: dict[str, Any], echo: EchoTest) -> dict[str, Any] | None:
+def _event(entry: dict[str, Any], start: float | None, end: float | None, echo: EchoTest) -> dict[str, Any] | None:
     path = entry["path"].partition("?")[0].rstrip("/")
     if "/search/" in path:
-        return _dispatch(entry, path.rpartition("/")[2])
+        return _dispatch(entry, path.rpartition("/")[2], start, end)
     if "inference" in path and path.endswith("completions"):
-        return _inference(entry, echo)
+        return _inference(entry, start, end, echo)
     return None
-
-
-def _times(entry: dict[str, Any]) -> dict[str, Any]:
-    end = finite_number(entry.get("timestamp"))
-    duration = finite_number(entry.get("duration_ms"))
-    return {"start": None if end is None else round(end - (duration or 0.0), 1), "end": end}
 
 
 def _status(entry: dict[str, Any]) -> int | None:
@@ -140,9 +136,9 @@ def _status(entry: dict[str, Any]) -> int | None:
     return _integer(status)
 
 
-def _inference(entry: dict[str, Any], echo: EchoTest) -> dict[str, Any]:
+def _inference(entry: dict[str, Any], start: float | None, end: float | None, echo: EchoTest) -> dict[str, Any]:
     status = _status(entry)
-    event: dict[str, Any] = {"kind": "inference", **_times(entry), "status": status}
+    event: dict[str, Any] = {"kind": "inference", "start": start, "end": end, "status": status}
     body = entry.get("response")
     calls: list[ParsedCall] = []
     tokens, choices, cut, incomplete = None, 0, False, False
@@ -194,7 +190,7 @@ def _reply(body: Any) -> tuple[str, list[ParsedCall], int, bool, bool]:
     return state, calls, len(options), cut, incomplete
 
 
-def _dispatch(entry: dict[str, Any], tool: str) -> dict[str, Any]:
+def _dispatch(entry: dict[str, Any], tool: str, start: float | None, end: float | None) -> dict[str, Any]:
     arguments = entry.get("params")
     if not isinstance(arguments, dict):
         arguments = entry.get("json_data")
@@ -209,7 +205,8 @@ def _dispatch(entry: dict[str, Any], tool: str) -> dict[str, Any]:
         "kind": "dispatch",
         "tool": tool,
         "arguments": normalise_arguments(tool, arguments) if isinstance(arguments, dict) else None,
-        **_times(entry),
+        "start": start,
+        "end": end,
         "status": _status(entry),
         "empty": not truncated and not body,
         "truncated": truncated,

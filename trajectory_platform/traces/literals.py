@@ -18,7 +18,7 @@ from trajectory_platform.errors import RejectRow
 _BRACKET = re.compile(r"""["'\[\]{}()]""")
 _STRING_END = {quote: re.compile(rf"(?:[^{quote}\\]|\\.)*{quote}", re.DOTALL) for quote in "\"'"}
 _CLOSES = {"[": "]", "{": "}", "(": ")"}
-_NON_FINITE = re.compile(r"NaN|Infinity|\d[eE]\+?\d{3}")
+_HUGE = re.compile(r"[eE]\+?\d{3}")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _WORDS = {"true": True, "false": False, "null": None}
 _MAX_LITERAL = 100_000  # characters; the syntax-tree parser is slow and needs memory
@@ -59,7 +59,7 @@ def read_value(text: str, start: int) -> JsonText:
         value, end = _DECODER.raw_decode(text, start)
     except RecursionError as error:
         raise ValueError("nested too deep") from error
-    if text.find("\\u", start, end) >= 0 or not text.isascii() or _NON_FINITE.search(text, start, end):
+    if not text.isascii() or _may_need_cleaning(text, start, end):
         repairs: set[str] = set()
         try:
             value = _clean(value, repairs)
@@ -67,6 +67,13 @@ def read_value(text: str, start: int) -> JsonText:
             raise ValueError("nested too deep") from error
         return JsonText(value, end, tuple(sorted(repairs)))
     return JsonText(value, end, ())
+
+
+def _may_need_cleaning(text: str, start: int, end: int) -> bool:
+    """Whether the JSON text of a value may hold a lone surrogate or a number that is not finite."""
+    if any(text.find(mark, start, end) >= 0 for mark in ("\\u", "NaN", "Infinity")):
+        return True
+    return _HUGE.search(text, start, end) is not None
 
 
 def read_literal(text: str) -> JsonText:
@@ -153,6 +160,8 @@ def balanced_end(text: str, start: int) -> int | None:
 
 def finite_number(value: Any) -> float | None:
     """A JSON number as float; None for everything else, booleans, NaN and integers beyond a float included."""
+    if type(value) is float:
+        return value if math.isfinite(value) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

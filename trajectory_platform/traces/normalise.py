@@ -18,6 +18,7 @@ from trajectory_platform.lake.tables import RAW_TRACES, TRAJECTORIES
 from trajectory_platform.traces import chat, sn15
 from trajectory_platform.traces import evidence as proxy_log
 from trajectory_platform.traces.container import Limits, Record, is_chat, read_records
+from trajectory_platform.traces.garbage import collection_paused
 from trajectory_platform.traces.schema import Trajectory
 
 if TYPE_CHECKING:
@@ -92,16 +93,33 @@ def normalise_batch(
     import pyarrow as pa
 
     rows = raw_rows.select(list(BINDING)).to_pylist()
+    values: dict[str, list[Any]] = {name: [None] * len(rows) for name in TRAJECTORIES.columns if name not in CONTEXT}
     by_uri: dict[str | None, list[int]] = {}
     for position, row in enumerate(rows):
         by_uri.setdefault(row["artifact_uri"], []).append(position)
-    values: list[dict[str, Any]] = [{}] * len(rows)
-    for uri, positions in by_uri.items():
-        for position, trajectory in _read_artifact(
-            uri, {position: rows[position] for position in positions}, read, limits
-        ):
-            values[position] = {**{name: rows[position][name] for name in CONTEXT}, **_columns(trajectory)}
-    return pa.RecordBatch.from_pylist(values, schema=TRAJECTORIES.schema())
+    with collection_paused():
+        for uri, positions in by_uri.items():
+            for position, trajectory in _read_artifact(
+                uri, {position: rows[position] for position in positions}, read, limits
+            ):
+                for name, value in _columns(trajectory).items():
+                    values[name][position] = value
+    schema = TRAJECTORIES.schema()
+    arrays = [
+        _carried(raw_rows.column(field.name), field.type)
+        if field.name in CONTEXT
+        else pa.array(values[field.name], field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _carried(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """A column of the raw rows as it is."""
+    import pyarrow as pa
+
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return whole if whole.type == kind else whole.cast(kind)
 
 
 def _read_artifact(
@@ -153,7 +171,7 @@ def _columns(trajectory: Trajectory) -> dict[str, Any]:
         "messages": jsontext.dumps(trajectory.messages),
         "tools": jsontext.dumps(trajectory.tools),
         "query": _storable(trajectory.query),
-        "source_steps": jsontext.dumps(trajectory.source_steps),
+        "source_steps": trajectory.source_text or jsontext.dumps(trajectory.source_steps),
         "evidence": jsontext.dumps(trajectory.evidence),
         "repairs": jsontext.dumps(trajectory.repairs),
         "flags": trajectory.flags,

@@ -43,6 +43,7 @@ class Trajectory:
         tools: OpenAI tool schemas that the agent could use.
         query: the query as the trace states it, or None.
         source_steps: the dialogue as read, without proxy log and without the text the harness rendered.
+        source_text: JSON text of ``source_steps`` where the reader has written it already, or None.
         evidence: ``traces.evidence.extract`` of the dialogue.
         repairs: ``{reason, where, count}``, sorted.
         flags: peculiarities that are no damage, sorted.
@@ -67,6 +68,7 @@ class Trajectory:
     content_hash: str | None = None
     steps: int = 0
     tool_calls: int = 0
+    source_text: str | None = None
 
 
 @dataclass
@@ -76,13 +78,15 @@ class Draft:
     messages: list[Message] = field(default_factory=list)
     calls: int = 0
     hidden_characters: bool = False
+    source_text: str | None = None
     _repairs: dict[tuple[str, str], int] = field(default_factory=dict)
     _flags: set[str] = field(default_factory=set)
     _damage: list[tuple[str, str]] = field(default_factory=list)
 
     def watch_hidden(self, source_steps: list[Any]) -> None:
         """Look for invisible characters in every text only where the source has any at all."""
-        self.hidden_characters = may_hide(jsontext.dumps(source_steps).encode())
+        self.source_text = jsontext.dumps(source_steps)
+        self.hidden_characters = may_hide(self.source_text.encode())
 
     def repair(self, reason: str, where: str, count: int = 1) -> None:
         """Count a repair."""
@@ -207,6 +211,7 @@ class Draft:
             content_hash=digest,
             steps=len(source_steps),
             tool_calls=self.calls,
+            source_text=self.source_text,
         )
 
 

@@ -8,6 +8,7 @@ malformed; the other steps stay readable for statistics in ``source_steps`` and 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from trajectory_platform import jsontext
@@ -49,6 +50,11 @@ def arena_tools() -> list[dict[str, Any]]:
     from trajectory_platform.sandbox.tools import TOOLS
 
     return TOOLS
+
+
+@cache
+def _published_names() -> frozenset[str]:
+    return frozenset(str(tool["function"]["name"]) for tool in arena_tools())
 
 
 def strip_log(steps: list[Any]) -> list[Any]:
@@ -100,7 +106,7 @@ class _DialogueReader:
         self.draft = Draft()
         self.open_calls: list[tuple[tuple[str, str], str | None]] = []
         self.source_ids: set[str] = set()
-        self.published = frozenset(str(tool["function"]["name"]) for tool in arena_tools())
+        self.published = _published_names()
 
     def read(self, steps: list[Any], binding: Mapping[str, Any] | None) -> str | None:
         query = read_frame(self.draft, steps, binding)

@@ -66,15 +66,19 @@ def parse_reply(content: str | None, native: Any = None) -> ParsedReply:
     """
     text = content if isinstance(content, str) else ""
     think, start, error = _split_think(text)
-    reader = _TextReader(text, start)
-    reader.read()
-    calls = reader.calls
-    error = reader.error or (None if reader.calls else error)
+    tail = text[start:] if start else text
+    if "<" not in tail and "{" not in tail and "[" not in tail:  # prose holds no markup
+        calls, response, rest = [], "", tail.strip()
+    else:
+        reader = _TextReader(text, start)
+        reader.read()
+        calls, response, rest = reader.calls, "\n".join(reader.responses), "\n".join(reader.rest)
+        error = reader.error or (None if calls else error)
     if native:
         native_calls, native_error = _native_calls(native)
         if native_calls or native_error:
             calls, error = native_calls, native_error or error
-    return ParsedReply(think, calls, "\n".join(reader.responses), "\n".join(reader.rest), error)
+    return ParsedReply(think, calls, response, rest, error)
 
 
 def _native_calls(native: Any) -> tuple[list[ParsedCall], str | None]:

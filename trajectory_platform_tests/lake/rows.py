@@ -28,7 +28,7 @@ def fill(table: Table, ids: list[str], day: str = DAY, **columns: list[Any]) -> 
         elif name == "day":
             values = [day] * len(ids)
         elif name == table.key[0]:
-            values = ids
+            values = list(range(len(ids))) if table.columns[name] == "int" else ids
         elif name in table.values:
             values = [table.values[name][0]] * len(ids)
         else:

@@ -11,12 +11,16 @@ import pyarrow as pa
 from trajectory_platform.lake import tables
 from trajectory_platform.lake.publish import Lake
 from trajectory_platform.lake.tables import Table
+from trajectory_platform.splits.ngrams import Overlap
 from trajectory_platform_tests.lake.rows import DAY, DAY2, put
 
 MARK = "ZEBRAFINCH"
 DAY3 = "2026-03-03"
 CHECKPOINT = f"sft-{DAY2}-aaaaaaaaaaaa"
-TRACES = {"open": "r1:o", "sealed": "r1:s", "race": "r2:@0", "replayed": "r7:o", "new": "r3:n"}
+TRACES = {
+    **{"open": "r1:o", "sealed": "r1:s", "race": "r2:@0", "replayed": "r7:o", "new": "r3:n"},
+    "restating": "r8:o",
+}
 _IDS = frozenset(
     (
         *("trace_id", "problem_id", "problem_key", "suite_id", "checkpoint_id", "left_key", "right_key", "cluster_id"),
@@ -24,7 +28,7 @@ _IDS = frozenset(
         *("day", "trace_day", "folder_day", "first_seen", "pool", "own_draw"),
     )
 )
-# What people, agents, judges and shops wrote, and the products that solve a problem; the rest are ids and our own codes.
+# What people, agents, judges and shops wrote, and the products that solve a problem. The rest: ids and our own codes.
 _TOLD = frozenset(
     (
         *("query", "title", "reward", "voucher", "reward_product_ids", "messages", "tools", "source_steps", "evidence"),
@@ -43,14 +47,15 @@ SUMMARY = {
 
 def sealed_lake(root: Path) -> Lake:
     """Open problem ``o``; sealed ``s`` (key ``ks``) and a sealed race problem (key ``kr``); ``n`` of a day after the
-    clusters. Trace ``r7:o`` repeats the dialogue of the sealed ``r1:s`` under the open problem."""
+    clusters. Trace ``r7:o`` repeats the dialogue of the sealed ``r1:s`` under the open problem, ``r8:o`` quotes it."""
     lake = Lake(str(root))
     problems = [{"problem_id": "o", "problem_key": "ko"}, {"problem_id": "s", "problem_key": "ks", "marked": True}]
     _put(lake, tables.PROBLEM_SUITES, DAY, problems)
     _put(lake, tables.PROBLEM_SUITES, DAY3, [{"problem_id": "n", "problem_key": "kn", "marked": True}])
     named = ("open", "o", "ko", "h-open"), ("sealed", "s", "ks", "h-sealed"), ("race", None, "kr", "h-race")
-    first = [_trace(*one) for one in (*named, ("replayed", "o", "ko", "h-sealed"))]
-    for day, rows in ((DAY, first), (DAY3, [_trace("new", "n", "kn", "h-new")])):
+    elsewhere = ("replayed", "o", "ko", "h-sealed"), ("restating", "o", "ko", "h-restating")
+    first = [_trace(*one) for one in (*named, *elsewhere) if one[0] in TRACES]
+    for day, rows in ((DAY, first), (DAY2, []), (DAY3, [_trace("new", "n", "kn", "h-new")])):
         for table in (tables.RAW_TRACES, tables.TRAJECTORIES, tables.JUDGED_TRACES, tables.VERDICTS):
             _put(lake, table, day, rows)
         _put(lake, tables.REJECTED_TRACES, day, rows)
@@ -58,17 +63,18 @@ def sealed_lake(root: Path) -> Lake:
     _put(lake, tables.JUDGE_CALLS, DAY, [{"sequence": 0, "marked": True}])
     pools = [("ko", "train", ["o"]), ("ks", "sealed", ["s"]), ("kr", "sealed", [])]
     clusters = [{"problem_key": key, "pool": pool, "problem_ids": ids} for key, pool, ids in pools]
-    inputs = {
-        f"{table.name}/{DAY}": lake.manifest(table, DAY).content_digest
-        for table in (tables.PROBLEM_SUITES, tables.JUDGED_TRACES)
-    }
+    known = ((tables.PROBLEM_SUITES, DAY), (tables.JUDGED_TRACES, DAY), (tables.JUDGED_TRACES, DAY2))
+    inputs = {f"{table.name}/{day}": lake.manifest(table, day).content_digest for table, day in known}
     _put(lake, tables.LEAK_CLUSTERS, DAY2, clusters, inputs=inputs, settings={"pool_sealed": 10})
     edges = [("ks", "kr", True), ("ko", "ks", True), ("ko", "kx", False)]
     rows = [{"left_key": left, "right_key": right, "kind": "query", "marked": mark} for left, right, mark in edges]
     _put(lake, tables.LEAK_EDGES, DAY2, rows)
     _put(lake, tables.LEAK_HINTS, DAY2, rows)
     _put(lake, tables.LEAK_GUARDED_SPLITS, DAY2, [{**row, "pool": "train"} for row in first])
-    _put(lake, tables.SPLIT_EXCLUSIONS, DAY2, first)
+    restating = [row for row in first if row["trace_id"] == TRACES.get("restating")]
+    found = Overlap("ks", 1.0, "message 2 assistant", 0, 8, f"{MARK} words")
+    evidence = found.evidence("r8:o", show=True)  # as if it had been of the dev pool then
+    _put(lake, tables.SPLIT_EXCLUSIONS, DAY2, [{**row, "detail": evidence} for row in restating])
     _of_checkpoint(lake, first)
     return lake
 
@@ -96,7 +102,8 @@ def _of_checkpoint(lake: Lake, traces: list[dict[str, Any]]) -> None:
     ]
     for table in (tables.ROLLOUTS, tables.EVAL_SCORES, tables.CONTAMINATION):
         kept = {row["problem_key"]: row for row in acted[:3]} if table is tables.CONTAMINATION else None
-        _put(lake, table, DAY2, list(kept.values()) if kept else acted, part=part)
+        summary = {"state": "ok", "checkpoint_id": CHECKPOINT, "problems": 3}
+        _put(lake, table, DAY2, list(kept.values()) if kept else acted, part=part, summary=summary)
 
 
 def _put(lake: Lake, table: Table, day: str, rows: list[dict[str, Any]], **more: Any) -> None:

@@ -184,7 +184,7 @@ def test_a_full_disk_leaves_no_half_line_and_stops_the_look(tmp_path: Path, monk
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(descriptor, data[:50])
 
-    monkeypatch.setattr(ledger.os, "write", short)
+    monkeypatch.setattr(os, "write", short)
     with pytest.raises(FailPartition, match="cannot be recorded .*No space left"):
         look(lake, "k9")
     monkeypatch.undo()

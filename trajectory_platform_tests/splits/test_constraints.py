@@ -16,7 +16,7 @@ Reward = dict[str, Any]
 TITLE = "Sweet Spot Sanded Carbon Fiber Pickleball Paddle"
 
 
-def asked(product: str, title: str = TITLE, *, price: Any = None, service: Any = None, **pairs: str) -> Reward:
+def asked(product: str, title: str = TITLE, *, price: Any = None, service: Any = None, **pairs: Any) -> Reward:
     """A reward item; ``color`` and ``size`` are options, the others attributes."""
     options = {key: value for key, value in pairs.items() if key in ("color", "size")}
     attributes = [{key: [value]} for key, value in pairs.items() if key not in options]

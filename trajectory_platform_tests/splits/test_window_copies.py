@@ -113,15 +113,14 @@ def test_the_order_of_rows_and_days_decides_nothing() -> None:
         }
         for number in range(60)
     ]
-    pools = {"k1": "train", "k2": "dev", "k3": "sealed"}
-    first = window(*rows, **pools)
+    first = window(*rows, k1="train", k2="dev", k3="sealed")
     assert {reason for reason, _ in excluded(first).values()} >= {"strategy_copy_in_window", "cross_day_copy"}
     survivors = {of for _, of in excluded(first).values()}
     assert survivors <= set(first.splits["trace_id"].to_pylist())
     assert_disjoint(first.splits)
     for _ in range(5):
         rng.shuffle(rows)
-        again = window(*rows, **pools)
+        again = window(*rows, k1="train", k2="dev", k3="sealed")
         assert again.splits.equals(first.splits)
         assert again.exclusions.equals(first.exclusions)
 

@@ -21,7 +21,8 @@ _EMPTY: Mapping[str, Any] = {"text": "", "int": 0, "float": 0.0, "bool": False, 
 
 def context(root: Path, **changes: Any) -> StageContext:
     """A stage context over an empty lake."""
-    values = {"pool_key": "test-key", "min_problems_for_share": 10**6, "data_root": str(root / "days")} | changes
+    values: dict[str, Any] = {"pool_key": "test-key", "min_problems_for_share": 10**6}
+    values |= {"data_root": str(root / "days")} | changes
     return StageContext(Settings(lake_uri=str(root / "lake"), checkpoint_root=str(root / "checkpoints"), **values))
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from trajectory_platform import settings as settings_module
 from trajectory_platform.errors import Abort, FailPartition
 from trajectory_platform.lake import tables
 from trajectory_platform.sandbox.problems import Problem, hidden_problem_key
@@ -35,11 +34,6 @@ WISH = "find a small cast iron teapot with a bamboo handle in black below thirty
 EVERYTHING = (
     "leak_clusters", "leak_edges", "leak_hints", "leak_guarded_splits", "split_exclusions", "contamination"
 )  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(settings_module.STAGE_SETTINGS, "contamination", ())
 
 
 def trace(name: str, problem: Problem, **values: Any) -> dict[str, Any]:
@@ -116,7 +110,7 @@ def test_three_orders_of_the_days_give_the_same_rows_order_and_digests(tmp_path:
 def guarded(tmp_path: Path, **changes: Any) -> StageContext:
     """A day with two problems in train and one in dev, its clusters and splits published."""
     ctx = context(tmp_path, **({"pool_train": 100, "pool_dev": 0, "pool_sealed": 0} | changes))
-    held = [HoldOut(pool="dev", since="2026-05-01", problem_id="held")]  # type: ignore[arg-type]
+    held = [HoldOut(pool="dev", since="2026-05-01", problem_id="held")]
     ctx = StageContext(ctx.settings.model_copy(update={"hold_outs": tuple(held)}))
     problems = [
         public("a", "wish a of its own", ["1"]),
@@ -232,6 +226,7 @@ def test_a_new_changed_or_missing_benchmark_stops_the_training_until_the_cluster
     with pytest.raises(FailPartition, match="benchmark/bench has changed since"):
         splits.check_trainable(known, DAYS[0])
     assert not splits.leak_clusters(known, DAYS[0]).skipped
+    splits.leak_guarded_splits(known, DAYS[0])
     Path(files[0].path).unlink()
     for refused in (splits.leak_clusters, splits.check_trainable):
         with pytest.raises(Abort, match="benchmark 'bench': cannot read"):
@@ -255,9 +250,8 @@ def test_sealing_a_benchmark_is_counted_before_it_is_done(tmp_path: Path) -> Non
     assert splits.leak_guarded_splits(sealed, DAYS[0]).summary["pool_train"] == 1
 
 
-def test_a_new_suite_is_held_and_then_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splits, "hold_new_suites_days", lambda _: 2)
-    ctx = context(tmp_path, pool_train=100, pool_dev=0, pool_sealed=0)
+def test_a_new_suite_is_held_and_then_released(tmp_path: Path) -> None:
+    ctx = context(tmp_path, pool_train=100, pool_dev=0, pool_sealed=0, hold_new_suites_days=2)
     problem = public("a", "wish a", ["1"], suite="v9")
     summaries = []
     for day in DAYS[:3]:

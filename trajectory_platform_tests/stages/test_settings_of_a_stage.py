@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trajectory_platform.settings import STAGE_SETTINGS, Settings
-from trajectory_platform.stages import checkpoints, splits
+from trajectory_platform.stages import checkpoints, contamination, splits
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.evaluations import EVALUATIONS, evaluate_stage
 from trajectory_platform.stages.plain import DAILY_STAGES
@@ -28,6 +28,7 @@ STAGES = (
     ("sft_action_scores", lambda ctx, day: checkpoints.sft_action_scores(ctx, day, run=None)),
     *((row.asset, partial(evaluate_stage, row=row, run=None)) for row in EVALUATIONS),
     ("checkpoint_lineage", checkpoints.checkpoint_lineage),
+    ("contamination", contamination.contamination),
 )
 FILTER = {"filter", "judge", "reasoning_gate", "axis_a_min_share", "axis_b_max_share"}
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from trajectory_platform.defs.assets.day_asset import DayAsset
 from trajectory_platform.defs.partitions import everything_up_to, same_day, trailing_window
-from trajectory_platform.stages import checkpoints, evaluations, splits
+from trajectory_platform.stages import checkpoints, contamination, evaluations, splits
 
 
 def rows(window_days: int) -> Sequence[DayAsset]:
@@ -38,7 +38,12 @@ def _splits(window_days: int) -> Sequence[DayAsset]:
                 "leak_guarded_splits": f"The accepted traces of the last {window_days} days with cluster and pool. "
                 "Not published when one cluster, problem or text stands in two pools."
             },
-            upstream={"leak_clusters": same_day(), "axis_a_corpus": trailing_window(window_days)},
+            upstream={
+                "leak_clusters": same_day(),
+                "axis_a_corpus": trailing_window(window_days),
+                "raw_traces": trailing_window(window_days),
+                "problem_suites": everything_up_to(),
+            },
             days_per_run=None,
         ),
     )
@@ -90,6 +95,24 @@ def _checkpoints(window_days: int) -> Sequence[DayAsset]:
                 "was made of; the trace list itself is `checkpoint_traces`, re-hashed here."
             },
             upstream={"sft_checkpoint": same_day()},
+            days_per_run=None,
+        ),
+        DayAsset(
+            stage=contamination.contamination,
+            outputs={"contamination": "contamination"},
+            group="lineage",
+            kinds=frozenset({"python", "deltalake"}),
+            descriptions={
+                "contamination": "What every checkpoint so far has seen of the problems it is measured on, by the "
+                "clusters as of the day: a merge, a late reward, a retracted run or a new benchmark flags old ones too."
+            },
+            upstream={
+                "leak_clusters": same_day(),
+                "sft_checkpoint": everything_up_to(),
+                "sft_eval": same_day(),
+                "raw_traces": everything_up_to(),
+                "axis_a_corpus": everything_up_to(),
+            },
             days_per_run=None,
         ),
     )

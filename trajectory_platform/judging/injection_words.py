@@ -1,0 +1,77 @@
+"""Which families of injection signs the words of a text leave possible: what is cheap to know first.
+
+Most texts hold none of the stems, and looking for a hundred stems in each of them costs more than everything else. A
+text is looked at word by word instead, and what a word leaves possible is remembered: texts differ, words repeat.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from trajectory_platform.judging.injection_families import Family
+from trajectory_platform.judging.injection_signs import FAMILIES
+
+_REMEMBERED_LENGTH = 32  # characters of a word; longer ones are ids, links and encoded data
+
+
+class _Piece(NamedTuple):
+    """A part of a stem without blanks: ``begins``, ``ends``: the stem has a blank there, and so has a text around it."""
+
+    text: str
+    begins: bool
+    ends: bool
+
+    def occurs(self, word: str) -> bool:
+        if not self.text:
+            return True
+        if self.begins:
+            return word == self.text if self.ends else word.startswith(self.text)
+        return word.endswith(self.text) if self.ends else self.text in word
+
+
+def _piece(stem: str) -> _Piece:
+    """The longest part of a stem that a text with this stem holds inside one word."""
+    parts = re.split(r"\s", stem)
+    last = len(parts) - 1
+    pieces = (_Piece(text, place > 0, place < last) for place, text in enumerate(parts))
+    return max(pieces, key=lambda piece: len(piece.text))
+
+
+# (bit of a group of stems, their pieces): a family is possible when every one of its groups is.
+_GROUPS: list[tuple[int, tuple[_Piece, ...]]] = []
+_NEEDED: list[tuple[int, Family]] = []  # (bits of all its groups, family)
+for _family in FAMILIES:
+    _needed = 0
+    for _stems in _family.stems:
+        _bit = 1 << len(_GROUPS)
+        _GROUPS.append((_bit, tuple(_piece(stem) for stem in _stems)))
+        _needed |= _bit
+    _NEEDED.append((_needed, _family))
+
+
+def possible_families(plain: str) -> list[Family]:
+    """The families that a text can hold by its words, in the order of ``FAMILIES``.
+
+    Args:
+        plain: the text in comparison form. No family is left out of which every group has a stem in the text.
+    """
+    possible = 0
+    for word in set(plain.split()):
+        possible |= _remembered(word) if len(word) <= _REMEMBERED_LENGTH else _possible(word)
+    return [family for needed, family in _NEEDED if needed & possible == needed]
+
+
+@lru_cache(maxsize=1 << 15)
+def _remembered(word: str) -> int:
+    return _possible(word)
+
+
+def _possible(word: str) -> int:
+    """Bits of the groups of which a stem may stand in the word or around it."""
+    found = 0
+    for bit, pieces in _GROUPS:
+        if any(piece.occurs(word) for piece in pieces):
+            found |= bit
+    return found
