@@ -15,17 +15,13 @@ from functools import lru_cache
 from typing import Any
 
 from trajectory_platform.judging.dialogue import tool_results
-from trajectory_platform.judging.injection_signs import FAMILIES, Family
+from trajectory_platform.judging.injection_families import Family
+from trajectory_platform.judging.injection_signs import FAMILIES
 from trajectory_platform.judging.injection_words import possible_families
 from trajectory_platform.judging.letters import decoded, plain_letters
 
 INJECTION_VERSION = "intent-2"
 THRESHOLD = 2
-# Most texts are ASCII: words of other scripts need not be looked for in them.
-_ASCII_FAMILIES = tuple(
-    family._replace(stems=tuple(tuple(stem for stem in group if stem.isascii()) for group in family.stems))
-    for family in FAMILIES
-)
 SOURCES = ("think", "query", "param", "response", "product_text")
 
 _SPACED = re.compile(r"(?<!\w)(?:[a-z][ ._*\-~|/]){5,}[a-z](?!\w)")

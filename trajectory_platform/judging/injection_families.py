@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Protocol
 
-
 # What stands behind a number that measures a product and no judgment.
-NO_UNIT = r"(?! ?(?:mm|cm|m|km|kg|g|mg|l|ml|v|mv|a|ma|w|hz|in|inch|inches|ft|oz|lb|x|php|usd|mp|gb|tb)(?![a-z]))(?! ?[米厘毫克升寸])"
+NO_UNIT = (
+    r"(?! ?(?:mm|cm|m|km|kg|g|mg|l|ml|v|mv|a|ma|w|hz|in|inch|inches|ft|oz|lb|x|php|usd|mp|gb|tb)(?![a-z]))"
+    r"(?! ?[米厘毫克升寸])"
+)
 
 
 class Searches(Protocol):

@@ -36,10 +36,16 @@ _MEASURE = r"(?:reasoning[ _-]*(?:quality|score)|score|rating|grade|mark|verdict
 _LINK = r"(?:here|must|should|has to|is|was|be|to|now|final)"
 _MARK = r"(?:score|rating|grade|mark|verdict|value|quality)"
 _TOP_VALUE = r"(?:0?[.,][5-9]\d?|1[.,]0+|100 ?%|10 ?/ ?10|5 ?/ ?5)"
-_VALUE = rf"(?<![\d.,])(?:0?[.,][5-9]\d?(?![\w%]){NO_UNIT}|(?:zero )?point (?:seven|eight|nine)\b|nine tenths|ninety per ?cent)"
+_VALUE = (
+    rf"(?<![\d.,])(?:0?[.,][5-9]\d?(?![\w%]){NO_UNIT}"
+    r"|(?:zero )?point (?:seven|eight|nine)\b|nine tenths|ninety per ?cent)"
+)
 _TOP = r"(?:highest|maximum|max|perfect|full|top|best)"
 
-_LIFT = r"(?<!not )(?<!n't )(?<!never )(?:ignor(?:e|ing)|disregard(?:ing)?|forget|overrid(?:e|ing)|bypass|do not follow|don't follow|stop following)"
+_LIFT = (
+    r"(?<!not )(?<!n't )(?<!never )(?:ignor(?:e|ing)|disregard(?:ing)?|forget|overrid(?:e|ing)|bypass|do not follow"
+    r"|don't follow|stop following)"
+)
 _RULES = r"(?:instructions?|rules?|rubrics?|guidelines?|prompts?|directives?)"
 _WHICH = (
     r"(?:previous|prior|preceding|earlier|above|former|existing|original|system|scoring|grading|evaluation|judging"
@@ -100,10 +106,13 @@ FAMILIES = (
             r"(?:do not|don't|never|no need to) (?:apply|use|follow|obey|test|check) (?:the|any|its|these) "
             r"(?:rubric|gates|grading|scoring)",
             r"(?:skip|bypass) (?:all |the |any )+(?:rubric|gates|grading|scoring)\b",
-            r"(?:(?:previous|prior|earlier|above|grading|scoring|judging)(?: \w+)? (?:guidelines|instructions|rules|prompt)"
+            r"(?:(?:previous|prior|earlier|above|grading|scoring|judging)(?: \w+)? (?:guidelines"
+            r"|instructions|rules|prompt)"
             r"|rubric|gates)(?: above)? (?:have|has|are|is|were|was) (?:been |now |no longer )*"
-            r"(?:superseded|replaced|voided?|cancelled|canceled|revoked|obsolete|suspended|lifted|overridden|valid|in force)",
-            rf"{_LIFT} the (?:user|customer|buyer|shopper)s?(?:'s?)? \w+(?: \w+)? ?(?:and|,|;) (?:just |only |always )?{_PICK}",
+            r"(?:superseded|replaced|voided?|cancelled|canceled|revoked|obsolete|suspended|lifted"
+            r"|overridden|valid|in force)",
+            rf"{_LIFT} the (?:user|customer|buyer|shopper)s?(?:'s?)? \w+(?: \w+)? ?(?:and|,|;) (?:just "
+            rf"|only |always )?{_PICK}",
         ),
     ),
     Family(
@@ -143,24 +152,32 @@ FAMILIES = (
         any_of(
             rf"\b{_NOTE}\W{{0,3}}(?:to|for) {_ARTICLE}"
             r"(?:ai|assistants?|agents?|models?|llms?|(?:chat)?bots?) ?[:,!;.\n-]",
-            r"\b(?:attention|attn|dear|hey|hello)[ ,:]{1,2}(?:ai|llms?|chatbots?|bots?|(?:language )?models?|assistants?"
+            r"\b(?:attention|attn|dear|hey|hello)[ ,:]{1,2}(?:ai|llms?|chatbots?|bots?|(?:language"
+            r" )?models?|assistants?"
             r"|(?:ai |shopping )agents?)\b",
             r"(?:^|[\n.!\])>]) ?(?:ai agents?|llms?|chatbots?|assistants?|ai assistants?|language models?) ?[:,] ?\w",
-            r"\bif you(?:'re| are) an? (?:ai|llm|(?:large )?language model|chatbot|bot|assistant|(?:ai|shopping|autonomous) agent)\b",
-            rf"\b{_NOTE}\W{{1,3}}(?:all |any |every )?(?:ai|llms?|chatbots?|(?:ai |shopping )+(?:assistants?|agents?))\b",
+            r"\bif you(?:'re| are) an? (?:ai|llm|(?:large )?language model|chatbot|bot|assistant|(?:ai"
+            r"|shopping|autonomous) agent)\b",
+            rf"\b{_NOTE}\W{{1,3}}(?:all |any |every )?(?:ai|llms?|chatbots?|(?:ai |shopping"
+            rf" )+(?:assistants?|agents?))\b",
         ),
     ),
     Family(
         "grading_talk",
         1,
-        (words("grad|evaluat|judg|scor|rating|tipp|tip |calibration|ground truth|annotat|benchmark|reading this|rater"),),
+        (
+            words(
+                "grad|evaluat|judg|scor|rating|tipp|tip |calibration|ground truth|annotat|benchmark|reading this|rater"
+            ),
+        ),
         any_of(
-            r"\bif you(?:'re| are)(?: an? [\w ]{2,20}?)? (?:grading|evaluating|judging|scoring|rating|assessing) (?:this|the)\b",
+            r"\bif you(?:'re| are)(?: an? [\w ]{2,20}?)? (?:grading|evaluating|judging|scoring|rating"
+            r"|assessing) (?:this|the)\b",
             r"\bfor (?:the )?(?:grading|evaluation|scoring|judging) purposes?\b",
             r"\b(?:whoever|anyone who|any model that|the model that) (?:grades|scores|judges|evaluates|rates)\b",
             r"\b(?:ai|llm|models?) (?:that (?:is|are) )?(?:reading|grading|evaluating|judging|scoring) this\b",
             r"\bact as an? (?:\w+ )?(?:grader|judge|evaluator|scorer)\b",
-            r"\byou (?:will|shall) be (?:tipped|rewarded|paid)\b",
+            r"\byou (?:will|shall) be tipped\b",
             r"\b(?:calibration (?:sample|example|trace)|ground[ -]truth (?:label|score|value|verdict))\b",
             r"\bhuman (?:annotators?|raters?|graders?|labell?ers?)\b",
             r"\bdevelopers? of (?:this|the) (?:benchmark|evaluation|test|judge|grader)\b",
@@ -204,7 +221,8 @@ FAMILIES = (
             r"<\|?im_(?:start|end)\|?>",
             r"\bnew (?:system )?(?:instructions?|prompt) ?:",
             r"\byou are now (?:an?|the) ",
-            r"<\|?(?:start_header_id|eot_id|system|user|assistant|endoftext|end_of_turn)\|?>|<start_of_turn>|\[/?inst\]",
+            r"<\|?(?:start_header_id|eot_id|system|user|assistant|endoftext|end_of_turn)\|?>"
+            r"|<start_of_turn>|\[/?inst\]",
             r"<</?sys>>|</?(?:system|tool_response|tool_result|function_results?|untrusted|data|input)>",
             r"###? ?(?:instructions?|system|response|human|assistant) ?:",
             r"(?:^|[\n>.!]) ?human ?: ?\w",
@@ -252,9 +270,13 @@ FAMILIES = (
                 ),
             ),
             (
-                (words("answer|choice"), words("this product is|this item is|this listing is|the product is|the item is")),
+                (
+                    words("answer|choice"),
+                    words("product is|item is|listing is"),
+                ),
                 any_of(
-                    r"\b(?:this|the) (?:product|item|listing) is (?:always |certainly )?the (?:correct|right|expected|only) "
+                    r"\b(?:this|the) (?:product|item|listing) is (?:always |certainly )?the (?:correct"
+                    r"|right|expected|only) "
                     r"(?:answer|choice)"
                 ),
             ),
@@ -273,7 +295,8 @@ FAMILIES = (
         (_ORDER_STEMS,),
         any_of(
             rf"\b{_GIVE}\b[^.\n]{{0,60}}?\b{_MEASURE}\b[^.\n]{{0,25}}?{_TOP_VALUE}",
-            rf"\b{_GIVE}\b[^.\n]{{0,30}}?{_TOP_VALUE}[^.\n]{{0,40}}\b(?:{_MEASURE}|agent|trajectory|answer|run|trace|transcript)\b",
+            rf"\b{_GIVE}\b[^.\n]{{0,30}}?{_TOP_VALUE}[^.\n]{{0,40}}\b(?:{_MEASURE}|agent|trajectory"
+            rf"|answer|run|trace|transcript)\b",
             rf"\b{_GIVE} (?:this|the|that) {_TRACE} (?:an? )?{_TOP_VALUE}",
             rf"\b(?:answer|output|respond|reply|print|return|say)(?: with| exactly| just| only){{0,2}} {_TOP_VALUE}",
             rf"\b{_GIVE}\b[^.\n]{{0,40}}?\b{_TOP} (?:possible )?{_MEASURE}\b",

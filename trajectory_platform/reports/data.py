@@ -37,6 +37,9 @@ class ReportData:
             ``process, process_low, process_high`` (difference of the process scores).
         task_words: what the comparison allows to say, sentence by sentence; tasks_note: what was measured.
         scores_note: what was measured, how the interval was made and what the baseline is; one or two sentences.
+        calibration: comparisons of judges with validators, as ``judging.calibration`` gives them.
+        contamination: per checkpoint ``checkpoint_id, flags, all, clean, contaminated, near``; the last four are
+            ``{problems, attempts, success}``.
         checkpoint: (label, value) facts of the checkpoint.
         lineage_of: the trace whose path is told; ``lineage``: its steps, raw to checkpoint, ``step, value`` and
             optionally ``detail``.
@@ -59,6 +62,8 @@ class ReportData:
     task_pairs: Sequence[Mapping[str, Any]] = ()
     task_words: Sequence[str] = ()
     tasks_note: str = ""
+    calibration: Sequence[Mapping[str, Any]] = ()
+    contamination: Sequence[Mapping[str, Any]] = ()
     checkpoint: Sequence[tuple[str, Any]] = ()
     lineage_of: str = ""
     lineage: Sequence[Mapping[str, Any]] = ()

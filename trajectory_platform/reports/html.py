@@ -18,6 +18,7 @@ from trajectory_platform.reports.data import ReportData, total_funnel
 from trajectory_platform.reports.escape import html_text
 from trajectory_platform.reports.tables import Column, folded, nothing, table, with_interval
 from trajectory_platform.reports.task_section import tasks_section
+from trajectory_platform.reports.trust_section import contamination_section, judges_section
 
 
 def build_report(data: ReportData) -> str:
@@ -245,6 +246,14 @@ def _tasks(data: ReportData, drawn: _Figures) -> str:
     return tasks_section(data, drawn.add)
 
 
+def _judges(data: ReportData, drawn: _Figures) -> str:
+    return judges_section(data, drawn.add)
+
+
+def _contamination(data: ReportData, drawn: _Figures) -> str:
+    return contamination_section(data)
+
+
 def _checkpoint(data: ReportData, drawn: _Figures) -> str:
     if not data.checkpoint:
         return nothing("nothing was trained")
@@ -274,9 +283,11 @@ _SECTIONS = (
     ("funnel", "From raw pairs to training rows", _funnel),
     ("axis", "Who made the calls", _axis),
     ("reasons", "Why traces were rejected", _reasons),
+    ("judges", "Whether the judges can be trusted", _judges),
     ("leaks", "Leak clusters and pools", _leaks),
     ("scores", "What the checkpoint does next", _scores),
     ("tasks", "What it achieves in the sandbox", _tasks),
+    ("contamination", "What checkpoints have seen", _contamination),
     ("checkpoint", "The checkpoint", _checkpoint),
     ("lineage", "The path of one trace", _lineage),
 )

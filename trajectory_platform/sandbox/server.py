@@ -63,6 +63,8 @@ class ServerLimits:
         max_connections: open connections of one worker; a request on a further one is 503.
         max_in_flight: requests of one worker that have begun and not ended; a further one is 503.
         body_timeout_s: seconds for a POST body to arrive; slower is 408.
+        head_timeout_s: seconds after which a connection on which no request has come is closed, at the latest after
+            twice as many.
     """
 
     max_url_bytes: int = 16_384
@@ -72,6 +74,7 @@ class ServerLimits:
     max_connections: int = 1_000
     max_in_flight: int = 500
     body_timeout_s: float = 10.0
+    head_timeout_s: float = 10.0
 
 
 class _Refused(Exception):

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from trajectory_platform.errors import Abort, PlatformError
 from trajectory_platform.escaping import escaped
 from trajectory_platform.sandbox.catalogue_watch import CatalogueWatch, built
+from trajectory_platform.sandbox.idle_connections import IdleConnections
 from trajectory_platform.sandbox.server import ServerLimits, create_app
 from trajectory_platform.sandbox.server_log import LOGGER, log_config
 from trajectory_platform.sandbox.server_metrics import CELLS, Metrics
@@ -171,6 +172,8 @@ def _answer(listener: socket.socket, slot: _Slot, options: Options, ending: thre
         proxy_headers=False,
         server_header=False,
         backlog=_BACKLOG,
+        callback_notify=IdleConnections(lambda: state[0].server_state.connections),
+        timeout_notify=max(1, round(options.limits.head_timeout_s)),
         timeout_graceful_shutdown=max(1, round(options.grace_s)),
     )
     state.append(uvicorn.Server(config))

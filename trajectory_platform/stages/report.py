@@ -11,7 +11,9 @@ from trajectory_platform.errors import FailPartition
 from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages import closing
+from trajectory_platform.stages.calibration import calibration_facts
 from trajectory_platform.stages.checkpoints import current_checkpoint, example_trace
+from trajectory_platform.stages.contamination import contamination_report
 from trajectory_platform.stages.context import StageContext
 
 _AXIS_LABELS = ("A", "mixed", "B", "unknown")
@@ -73,6 +75,8 @@ def report_data(ctx: StageContext, summaries: dict[str, dict[str, Any]]) -> Any:
         tasks_note=closing.tasks_note(ctx, as_of),
         task_pairs=closing.report_pairs(comparison),
         task_words=closing.report_words(comparison),
+        calibration=calibration_facts(ctx, days[0], as_of)["comparisons"],
+        contamination=contamination_report(ctx, as_of),
         checkpoint=checkpoint,
         lineage_of=traced,
         lineage=steps,

@@ -105,6 +105,19 @@ def test_special_characters_become_spaces_and_no_operator_works(index: SearchInd
     assert [row["product_id"] for row in index.find({"q": q, "page": 1})] == ["0", "1", "2", "3", "4", "5"]
 
 
+@pytest.mark.parametrize("word", ["\u0130stanbul", "\u039f\u0394\u039f\u03a3", "\u00c9clair", "\u2163", "stra\u00dfe"])
+def test_a_word_of_a_title_finds_it_whatever_its_letters_become_in_lower_case(word: str) -> None:
+    """Python writes the capital dotted i as two characters, and another sigma at the end of a word."""
+    index = world_of(product("1", title=f"{word} lamp"), product("2", title="lamp")).index
+    assert [row["product_id"] for row in index.find({"q": f"{word}!", "page": "1"})] == ["1"]
+
+
+def test_no_letter_is_an_error() -> None:
+    index = world_of(product("1")).index
+    for code in (*range(0xD800), *range(0xE000, 0x20000)):
+        index.find({"q": f"{chr(code)}x", "page": "1"})
+
+
 def test_a_plus_joined_query_is_its_words(index: SearchIndex) -> None:
     assert [row["product_id"] for row in index.find({"q": "green+tea", "page": 1})] == ["tea"]
 

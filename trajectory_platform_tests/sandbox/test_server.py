@@ -171,14 +171,25 @@ def test_status_of_a_bad_body(client: Any, body: bytes, status: int) -> None:
         assert list(answer.json()) == ["error"]
 
 
-def test_a_body_that_does_not_arrive_is_given_up(world: World) -> None:
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("check_product_match", {"product_id": "1,2,3,4", "requirements": "{}"}),
+        ("find_products_in_same_shop", {"product_queries": [{"q": "mug"}, {"q": "x" * 101}]}),
+        ("find_products_in_same_shop", {"product_queries": json.dumps([{"q": "x" * 101}])}),
+    ],
+)
+def test_limits_hold_for_every_tool(client: Any, tool: str, arguments: dict[str, Any]) -> None:
+    """A product id of 60,000 commas is 60,000 look-ups while nobody else is answered."""
+    answer = client.post(f"/{tool}", content=json.dumps(arguments))
+    assert answer.status_code == 400 and "more than" in answer.json()["error"]
+
+
+def _post(world: World, receive: Any) -> int:
+    """The status of a POST whose body comes from ``receive``."""
     import asyncio
 
     sent: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        await asyncio.sleep(5)
-        raise AssertionError("waited for the body")
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
@@ -192,7 +203,26 @@ def test_a_body_that_does_not_arrive_is_given_up(world: World) -> None:
         "headers": [],
     }
     asyncio.run(create_app(world, limits=LIMITS)(scope, receive, send))
-    assert sent[0]["status"] == 408
+    return int(sent[0]["status"])
+
+
+def test_a_body_that_does_not_arrive_is_given_up(world: World) -> None:
+    import asyncio
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(5)
+        raise AssertionError("waited for the body")
+
+    assert _post(world, receive) == 408
+
+
+def test_a_client_that_leaves_in_the_middle_of_a_body_is_no_fault(world: World) -> None:
+    parts = [{"type": "http.request", "body": b'{"q"', "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive() -> dict[str, Any]:
+        return parts.pop(0)
+
+    assert _post(world, receive) == 400
 
 
 def test_a_fault_ends_one_request_and_no_other(world: World) -> None:

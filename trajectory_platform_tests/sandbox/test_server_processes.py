@@ -27,10 +27,12 @@ PATIENCE_S = 60.0
 _SCRIPT = """
 import json, sys
 from pathlib import Path
-from trajectory_platform.sandbox.server import serve
+from trajectory_platform.sandbox.server import ServerLimits, serve
+def unpacked(options):
+    return options | {"limits": ServerLimits(**options.get("limits", {}))}
 if __name__ == "__main__":
     catalogue, root, options = sys.argv[1:]
-    serve(Path(catalogue), Path(root), **json.loads(options))
+    serve(Path(catalogue), Path(root), **unpacked(json.loads(options)))
 """
 
 
@@ -209,6 +211,19 @@ def test_an_open_host_is_warned_about_and_bounds_the_head_of_a_request(tmp_path:
                 flood.sendall(b"x" * 65_536)
         assert server.get("/health")[0] == 200
         assert server.stop() == 0
+
+
+def test_half_a_request_does_not_hold_a_connection_for_good(tmp_path: Path) -> None:
+    with running(tmp_path, limits={"max_connections": 3, "head_timeout_s": 1.0}) as server:
+        held = [socket.create_connection(("127.0.0.1", server.port), PATIENCE_S) for _ in range(3)]
+        for number, connection in enumerate(held):
+            connection.sendall((b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" if number == 0 else b"") + b"GET /hea")
+        until(lambda: server.get("/health")[0] == 503, "the limit of connections")
+        until(lambda: server.get("/health")[0] == 200, "the end of what sends nothing")
+        for number, connection in enumerate(held):
+            told = connection.makefile("rb").read()
+            assert (b"200 OK" in told) is (number == 0)
+            connection.close()
 
 
 def test_a_port_that_is_taken_and_a_missing_catalogue_are_said_in_words(tmp_path: Path) -> None:

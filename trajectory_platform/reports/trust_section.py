@@ -1,0 +1,61 @@
+"""Two sections on what a reader may trust: the judges against the validators, and what checkpoints have seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trajectory_platform.reports import figures
+from trajectory_platform.reports.calibration import COLUMNS, calibration_figure, calibration_rows
+from trajectory_platform.reports.data import ReportData
+from trajectory_platform.reports.tables import Column, folded, nothing, table
+
+_SEEN: list[Column] = [
+    ("checkpoint_id", "checkpoint", "word"),
+    ("all", "all problems", "word"),
+    ("clean", "clean", "word"),
+    ("near", "clean, but near a trained one", "word"),
+    ("contaminated", "contaminated", "word"),
+    ("flags", "flagged for", "text"),
+]
+
+
+def judges_section(data: ReportData, add: Callable[[figures.Figure, str], str]) -> str:
+    """Agreement of every judge with the validators, never over two score regimes at once."""
+    if not data.calibration:
+        return nothing("no trace has two verdicts")
+    figure = calibration_figure(data.calibration)
+    drawn = add(figure, "Verdicts of the judges against those of the validators") if figure["data"] else ""
+    return (
+        '<p class="muted">A judge that is cheaper than the validators is worth what it agrees with them. Verdicts of '
+        "the continuous and of the discrete era are never mixed.</p>"
+        + drawn
+        + folded("The numbers", table(list(COLUMNS), calibration_rows(data.calibration)))
+    )
+
+
+def contamination_section(data: ReportData) -> str:
+    """Success on all problems, and on those that training has not seen, side by side."""
+    if not data.contamination:
+        return nothing("no checkpoint was compared with the problems it is measured on")
+    rows = [
+        {
+            "checkpoint_id": row["checkpoint_id"],
+            "flags": "; ".join(row["flags"]) or None,
+            **{name: _score(row[name]) for name in ("all", "clean", "near", "contaminated")},
+        }
+        for row in data.contamination
+    ]
+    return (
+        '<p class="muted">A problem is contaminated for a checkpoint when the checkpoint was trained on its leak '
+        "cluster, by the clusters of today: a merge or a late reward counts for old checkpoints too. Quote the clean "
+        "score.</p>" + table(_SEEN, rows)
+    )
+
+
+def _score(measured: Mapping[str, Any]) -> str | None:
+    if not measured["problems"]:
+        return None
+    success = measured["success"]
+    words = f"{measured['problems']:,} problems"
+    return words if success is None else f"{success:.1%} of {words}"
