@@ -77,7 +77,10 @@ def compare(
     seed: Annotated[int, typer.Option()] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Paired comparison on the problems both attempted, with the smallest difference this evaluation can see."""
+    """Paired comparison on the problems both attempted, with the smallest difference this evaluation can see.
+
+    Scores on sealed problems are compared only where the lake of the settings knows of the looks at them.
+    """
     from trajectory_platform.stages.evaluation_files import compare_files
 
     facts = compare_files(before, after, settings=settings(), seed=seed)

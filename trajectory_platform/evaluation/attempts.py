@@ -7,7 +7,6 @@ fewer. Problems without a known reward are set apart (design 3, "Pools"): they a
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -17,7 +16,9 @@ from trajectory_platform.lake.tables import EVAL_SCORES
 
 MISSING, NO_REWARD = "missing", "no_reward"
 OUTCOMES = EVAL_SCORES.values["outcome"]
-_NUMBERS = tuple(name for name, kind in EVAL_SCORES.columns.items() if kind.rstrip("?") in ("int", "float"))
+_KINDS = {name: kind for name, kind in EVAL_SCORES.columns.items() if name != "score"}  # an object in files
+_LARGEST = 1e15  # of a number in a row: sums of many stay exact enough, and finite
+_UNIT = ("format", "length", "process_score")
 
 Row = Mapping[str, Any]
 
@@ -78,18 +79,20 @@ def gather(rows: Iterable[Row] | None, planned: Mapping[str, Planned] | None = N
 
     Raises:
         FailPartition: several checkpoints; an attempt twice; an attempt that was not planned; an outcome that
-            contradicts ``success``; a problem in two categories or clusters, or with and without a reward; a number
-            that is none.
+            contradicts ``success``; a problem in two categories or clusters, or with and without a reward; a value of
+            another type than its column's, or a number out of range.
     """
     if rows is None:
         raise FailPartition("eval_set_missing: pass the scores of an evaluation; none is ever made up")
-    ordered = sorted(rows, key=lambda row: (row["problem_key"], row["sample"]))
+    listed = list(rows)
+    for row in listed:
+        _check(row)
+    ordered = sorted(listed, key=lambda row: (row["problem_key"], row["sample"]))
     names = sorted({row["checkpoint_id"] for row in ordered})
     if len(names) > 1:
         raise FailPartition(f"several_checkpoints: one evaluation holds rows of {', '.join(names[:3])}")
     grouped: dict[str, list[Row]] = {}
     for row in ordered:
-        _check(row)
         grouped.setdefault(row["problem_key"], []).append(row)
     if planned is not None:
         for key in sorted(grouped.keys() - planned.keys()):
@@ -148,7 +151,27 @@ def _check(row: Row) -> None:
     expected = None if outcome == NO_REWARD else outcome == "success"
     if success is not expected:
         raise FailPartition(f"outcome_contradiction: {where} has outcome {outcome} and success {success}")
-    for name in _NUMBERS:
+    for name, kind in _KINDS.items():
         value = row[name]
-        if value is not None and (not isinstance(value, int | float) or not math.isfinite(value) or value < 0):
-            raise FailPartition(f"number_out_of_range: {name} = {value!r} of {where}")
+        if not _is_of(kind, value):
+            raise FailPartition(f"wrong_type: {name} of {where} is no {kind.rstrip('?')}")
+        largest = 1 if name in _UNIT else _LARGEST
+        if isinstance(value, int | float) and not 0 <= value <= largest:  # NaN is refused too
+            raise FailPartition(f"number_out_of_range: {name} of {where} is not from 0 to {largest:g}")
+
+
+def _is_of(kind: str, value: Any) -> bool:
+    """Whether a value fits a column: JSON files come from anywhere. A bool is no number (domain 6, item 24)."""
+    if value is None:
+        return kind.endswith("?") or kind == "texts"
+    match kind.rstrip("?"):
+        case "text":
+            return isinstance(value, str)
+        case "texts":
+            return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+        case "bool":
+            return isinstance(value, bool)
+        case "int":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case _:
+            return isinstance(value, int | float) and not isinstance(value, bool)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajectory_platform.errors import Abort, FailPartition
 from trajectory_platform.evaluation.attempts import Attempted, Evaluation, Planned, Row, gather
-from trajectory_platform.evaluation.intervals import Z95, unseen_share
+from trajectory_platform.evaluation.intervals import Z95, seeded, unseen_share
 from trajectory_platform.evaluation.metrics import (
     KS,
     THIN_BELOW,
@@ -125,7 +125,7 @@ def randomisation_test(gains: Sequence[float], *, seed: int, resamples: int) -> 
         bits = numpy.arange(1 << len(values))[:, None] >> numpy.arange(len(values)) & 1
         tossed = (2.0 * bits - 1.0) @ values
     else:
-        random = numpy.random.default_rng(seed)
+        random = seeded(seed)
         tossed = numpy.empty(resamples)
         rows = max(1, (1 << 20) // len(values))
         for start in range(0, resamples, rows):

@@ -73,6 +73,13 @@ def cluster_totals(clusters: Sequence[str], columns: Floats) -> tuple[list[str],
     return names, numpy.array(totals, dtype=numpy.float64).reshape(columns.shape[1], len(names)).T
 
 
+def seeded(seed: int) -> np.random.Generator:
+    """The stream of a seed, whatever its sign: numpy takes no negative one, the rest of the platform does."""
+    import numpy
+
+    return numpy.random.default_rng(seed if seed >= 0 else [1, -seed])
+
+
 def resampled_totals(totals: Floats, *, seed: int, resamples: int) -> Floats:
     """Column sums over clusters drawn with replacement: (c, m) totals per cluster to (resamples, m).
 
@@ -86,7 +93,7 @@ def resampled_totals(totals: Floats, *, seed: int, resamples: int) -> Floats:
     places: dict[bytes, int] = {}
     place = [places.setdefault(column.tobytes(), len(places)) for column in totals.T]
     different = numpy.array([totals[:, place.index(number)] for number in range(len(places))]).reshape(-1, count)
-    random = numpy.random.default_rng(seed)
+    random = seeded(seed)
     result = numpy.empty((resamples, len(different)))
     rows = max(1, min(resamples, _CELLS // max(1, count)))
     shift = (numpy.arange(rows, dtype=numpy.int64) * count)[:, None]

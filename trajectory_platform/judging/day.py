@@ -174,10 +174,11 @@ def judge_trace(
     results = dialogue.tool_results(messages)
     stated = dialogue.queries(steps)
     problem = bindings.find(row["suite_id"], row["problem_id"], row["query"])
-    sources = injection.scan_messages(messages, stated, results)
+    evidence = orjson.loads(row["evidence"])
+    sources = injection.scan_messages(messages, stated, results, evidence)
     judged = _judged_row(row, raw, problem, scorer.score(steps, problem), stated, sources)
     found = [verdicts.validator_verdict(raw)]
-    verdict = reasoning.judge(messages, orjson.loads(row["evidence"]), results)
+    verdict = reasoning.judge(messages, evidence, results)
     found.append(verdicts.rules_verdict(raw, verdict))
     return judged, found
 

@@ -86,7 +86,10 @@ def comparison_form(text: str) -> str:
 
 
 def scan_messages(
-    messages: list[dict[str, Any]], extra_queries: Iterable[str] = (), results: Sequence[Any] | None = None
+    messages: list[dict[str, Any]],
+    extra_queries: Iterable[str] = (),
+    results: Sequence[Any] | None = None,
+    evidence: Mapping[str, Any] | None = None,
 ) -> tuple[str, ...]:
     """Sources of suspicious text in a canonical trajectory, in the order of ``SOURCES``.
 
@@ -94,6 +97,7 @@ def scan_messages(
         messages: OpenAI chat messages of one trace.
         extra_queries: queries that steps state besides the first user message.
         results: ``dialogue.tool_results(messages)`` where the caller already has it.
+        evidence: ``traces.evidence`` of the trace: a judge is shown its requests, which need not stand in the dialogue.
 
     The thoughts of a trace are also read together, so that a directive cannot be split over two steps.
     """
@@ -114,6 +118,7 @@ def scan_messages(
         _note(found, "product_text", _row_texts(result))
     _note(found, "think", ("\n".join(thoughts),))
     _note(found, "query", extra_queries)
+    _note(found, "param", _request_texts(evidence or {}))
     return tuple(source for source in SOURCES if source in found)
 
 
@@ -149,6 +154,19 @@ def _collect(value: Any, parts: list[str], depth: int) -> None:
                 parts.append(inner)
             elif isinstance(inner, dict | list):
                 _collect(inner, parts, depth + 1)
+
+
+def _request_texts(evidence: Mapping[str, Any]) -> Iterator[str]:
+    """What the agent's own process wrote into the requests of its log; equal requests once."""
+    seen: set[str] = set()
+    for event in evidence.get("events") or ():
+        if event.get("kind") != "dispatch":
+            continue
+        ids = [name for name in event.get("result_ids") or () if not name.isdecimal()]
+        for text in (event.get("tool"), event.get("arguments"), "\n".join(ids)):
+            if isinstance(text, str) and text not in seen:
+                seen.add(text)
+                yield text
 
 
 def _argument_texts(calls: Any) -> list[str]:

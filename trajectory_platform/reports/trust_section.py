@@ -8,6 +8,7 @@ from typing import Any
 from trajectory_platform.reports import figures
 from trajectory_platform.reports.calibration import COLUMNS, calibration_figure, calibration_rows
 from trajectory_platform.reports.data import ReportData
+from trajectory_platform.reports.escape import html_text
 from trajectory_platform.reports.tables import Column, folded, nothing, table
 
 _SEEN: list[Column] = [
@@ -26,11 +27,13 @@ def judges_section(data: ReportData, add: Callable[[figures.Figure, str], str]) 
         return nothing("no trace has two verdicts")
     figure = calibration_figure(data.calibration)
     drawn = add(figure, "Verdicts of the judges against those of the validators") if figure["data"] else ""
+    rows = calibration_rows(data.calibration)
     return (
         '<p class="muted">A judge that is cheaper than the validators is worth what it agrees with them. Verdicts of '
         "the continuous and of the discrete era are never mixed.</p>"
         + drawn
-        + folded("The numbers", table(list(COLUMNS), calibration_rows(data.calibration)))
+        + "".join(_reading(row) for row in rows)
+        + folded("The numbers", table([column for column in COLUMNS if column[0] not in ("why", "reading")], rows))
     )
 
 
@@ -51,6 +54,12 @@ def contamination_section(data: ReportData) -> str:
         "cluster, by the clusters of today: a merge or a late reward counts for old checkpoints too. Quote the clean "
         "score.</p>" + table(_SEEN, rows)
     )
+
+
+def _reading(row: Mapping[str, Any]) -> str:
+    """What one comparison allows to say: a judgement and the reasons for it, in words."""
+    words = f"{row['judge']}, against {row['regime']} scores: {row['reading']}"
+    return f"<p><b>{html_text(words, 200)}</b><br>{html_text(row['why'], 600)}</p>"
 
 
 def _score(measured: Mapping[str, Any]) -> str | None:

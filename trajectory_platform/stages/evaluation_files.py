@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajectory_platform import jsontext
-from trajectory_platform.errors import Abort, FailPartition
+from trajectory_platform.errors import Abort, FailPartition, RejectRow
 from trajectory_platform.lake import sealed_scores, tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.catalogue import day_catalogue
@@ -120,7 +120,7 @@ def compare_files(
 
     Raises:
         Abort: a file is missing or no score file, or they share no problem.
-        FailPartition: sealed scores that the ledger knows no look of.
+        FailPartition: a damaged line, or sealed scores that the ledger knows no look of.
     """
     from trajectory_platform.evaluation.comparison import compare
     from trajectory_platform.evaluation.metrics_text import comparison_text
@@ -254,7 +254,11 @@ def _beside(selection: Selection, unreadable: Mapping[str, int], pool: str) -> R
     """What stands beside the metrics: what the choice was made from."""
     if not selection.chosen:
         lacking = len(selection.no_reward)
-        raise Abort(f"nothing to attempt: pool {pool} holds {lacking} problems, none with a query and a reward")
+        refused = ", ".join(f"{reason} {count}" for reason, count in unreadable.items())
+        raise Abort(
+            f"nothing to attempt: pool {pool} holds {lacking} problems, none with a query and a reward"
+            + (f"; rows that cannot be read: {refused}" if refused else "")
+        )
     return {"pool": pool, "available_problems": selection.available, "unreadable_problems": dict(unreadable)}
 
 
@@ -343,10 +347,18 @@ def _read_scores(path: Path) -> list[Row]:
 
     rows: list[Row] = []
     for number, line in enumerate(_lines(path), 1):
-        row = jsontext.parse(line).value
+        where = f"{shown(str(path))} line {number}"
+        try:
+            row, repairs = jsontext.parse(line)
+        except RejectRow as error:
+            raise FailPartition(f"{where} is damaged ({error.reason}); evaluate again") from error
+        if jsontext.NON_FINITE in repairs:
+            raise FailPartition(f"{where} is damaged (a number that is none); evaluate again")
         if not isinstance(row, dict) or any(name not in row for name in EVAL_SCORES.columns):
-            raise Abort(f"{path} line {number} is no row of scores: give the scores.jsonl of an evaluation")
+            raise Abort(f"{where} is no row of scores: give the scores.jsonl of an evaluation")
         rows.append(row)
+    if not rows:
+        raise Abort(f"{shown(str(path))} holds no scores: give the scores.jsonl of an evaluation")
     return rows
 
 

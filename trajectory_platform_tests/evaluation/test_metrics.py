@@ -144,6 +144,14 @@ def test_missing_and_crashed_attempts_weigh_the_same() -> None:
         ([score_row("a", process_score=float("nan"))], "number_out_of_range"),
         ([score_row("a", cost_usd=float("inf"))], "number_out_of_range"),
         ([score_row("a", seconds=-1.0)], "number_out_of_range"),
+        ([score_row("a", seconds=1e308), score_row("b", seconds=1e308)], "number_out_of_range"),
+        ([score_row("a", steps=10**5000)], "number_out_of_range"),
+        ([score_row("a", format=1.5)], "number_out_of_range"),
+        ([score_row("a"), score_row("b", problem_key=5)], "wrong_type: problem_key"),
+        ([score_row("a", checkpoint_id=1), score_row("b", checkpoint_id=2)], "wrong_type: checkpoint_id"),
+        ([score_row("a", sample=True)], "wrong_type: sample"),
+        ([score_row("a", discipline="no_terminate")], "wrong_type: discipline"),
+        ([score_row("a", cluster=None, cluster_id=None)], "wrong_type: cluster_id"),
     ],
 )
 def test_rows_that_contradict_one_another_are_refused(rows: Rows, reason: str) -> None:

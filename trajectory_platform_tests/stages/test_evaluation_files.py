@@ -141,3 +141,39 @@ def test_a_checkpoint_is_not_measured_on_what_it_was_trained_on(
         run(settings, tmp_path / "leak", problems=3, checkpoint=folder)
     counted = run(settings, tmp_path / "all", problems=30, checkpoint=folder, pool="all", sealed_reason="x")
     assert counted["metrics"]["trained_on_problems"] == 1
+
+
+def test_damaged_scores_are_one_line_that_names_the_place(settings: Settings, tmp_path: Path) -> None:
+    run(settings, tmp_path / "out", problems=2)
+    good = tmp_path / "out" / "scores.jsonl"
+    lines = good.read_text("utf-8").splitlines()
+
+    def refused(kind: type[Exception], *changed: str) -> str:
+        bad = tmp_path / "bad.jsonl"
+        bad.write_text("\n".join(changed), "utf-8")
+        with pytest.raises(kind) as error:
+            compare_files(bad, good)
+        return str(error.value)
+
+    def with_value(name: str, value: Any) -> str:
+        return json.dumps(json.loads(lines[1]) | {name: value})
+
+    assert "bad.jsonl line 2 is damaged (truncated_json)" in refused(FailPartition, lines[0], lines[1][:100])
+    assert "line 2 is damaged" in refused(FailPartition, lines[0], with_value("seconds", float("nan")))
+    assert "holds no scores" in refused(Abort, "")
+    for name, value in {"problem_key": None, "checkpoint_id": 5, "hallucinated_ids": "12", "sample": True}.items():
+        assert f"wrong_type: {name}" in refused(FailPartition, lines[0], with_value(name, value))
+    for value in (10**400, 1e308):
+        assert "number_out_of_range: seconds" in refused(FailPartition, lines[0], with_value("seconds", value))
+
+
+def test_any_whole_number_is_a_seed(settings: Settings, tmp_path: Path) -> None:
+    run(settings, tmp_path / "out", problems=2, seed=-1)
+    scores = tmp_path / "out" / "scores.jsonl"
+    assert compare_files(scores, scores, seed=-7)["overall"]["difference"]["value"] == 0
+
+
+def test_a_file_without_readable_problems_says_why(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "suite.jsonl").write_text('"text"\n5\n')
+    with pytest.raises(Abort, match="rows that cannot be read: "):
+        run(settings, tmp_path / "out", suites=[tmp_path / "suite.jsonl"])
