@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from trajectory_platform.arena.miners import Agent
 from trajectory_platform.arena.plan import SECONDS_A_PROBLEM, Entry, RunPlan, make_hotkey
 from trajectory_platform.arena.problems import make_uuid
 from trajectory_platform.arena.rows import Pair
+from trajectory_platform.errors import Abort
 
 if TYPE_CHECKING:
     from trajectory_platform.evaluation.environment import Task
@@ -73,6 +75,22 @@ def own_entry(knobs: EntryKnobs, submitted_at: int) -> Entry:
         plus=False,
     )
     return Entry(agent, submitted_at, checkpoint_id=knobs.checkpoint_id)
+
+
+def check_policies(entries: Sequence[EntryKnobs]) -> None:
+    """Say what is wrong with a policy before anything is written; a model is not loaded and a server not asked.
+
+    Raises:
+        Abort: a spec that cannot be opened.
+    """
+    for entry in entries:
+        from trajectory_platform.evaluation.policies import open_policy, parse_spec
+
+        kind, rest = parse_spec(entry.policy)
+        if kind != "checkpoint":
+            open_policy(entry.policy, key_variable=entry.key_variable)
+        elif not Path(rest).is_dir():
+            raise Abort(f"the checkpoint {rest!a} of an entry is no folder")
 
 
 class OwnPolicies:

@@ -23,12 +23,14 @@ from typing import Any, TextIO
 from trajectory_platform.arena.catalogue import generate_products
 from trajectory_platform.arena.cycle import ArenaState, open_problems
 from trajectory_platform.arena.day import DayWriter, Progress
+from trajectory_platform.arena.entry import check_policies
 from trajectory_platform.arena.knobs import Knobs, load_knobs
 from trajectory_platform.arena.problems import ProblemMaker
 from trajectory_platform.arena.rows import cluster_row
 from trajectory_platform.arena.workers import runner
 from trajectory_platform.errors import Abort
 
+_FIRST_YEAR, _LAST_YEAR = 1970, 9998
 _PAIRS_WORTH_PROCESSES = 4_000  # below this a worker's start costs more than it saves
 
 
@@ -83,7 +85,8 @@ def simulate(
     """
     given = {"days": days, "traces_per_day": traces_per_day, "problems_per_day": problems_per_day}
     knobs = load_knobs(options=(knobs or Knobs()).model_dump() | {k: v for k, v in given.items() if v is not None})
-    dates = [first_day + timedelta(days=offset) for offset in range(knobs.days)]
+    dates = _dates(first_day, knobs.days)
+    check_policies(knobs.entries)
     products = products or max(3_000, 3 * fresh_problems(knobs, dates))
     _clear(out, dates, overwrite)
     catalogue = out / "catalogue" / "products.jsonl"
@@ -105,6 +108,17 @@ def simulate(
     pairs = knobs.traces_per_day * knobs.days
     counts = [dict(sorted(counted.items())) for counted in (tally.kind, tally.outcome, tally.axis)]
     return SimulationReport(out, dates, products, tally.problems, pairs, tally.executed, *counts)
+
+
+def _dates(first_day: date, days: int) -> list[date]:
+    """The days, all of them in years in which a time can be written and has a day before and after it."""
+    try:
+        last = first_day + timedelta(days=days - 1)
+    except OverflowError:
+        last = date.max
+    if first_day.year < _FIRST_YEAR or last.year > _LAST_YEAR:
+        raise Abort(f"{days} days from {first_day} on: days are from {_FIRST_YEAR} to {_LAST_YEAR}")
+    return [first_day + timedelta(days=offset) for offset in range(days)]
 
 
 def fresh_problems(knobs: Knobs, dates: Sequence[date]) -> int:

@@ -76,7 +76,7 @@ def leaks_contamination(
         return
     from trajectory_platform.stages.text import shown
 
-    rows = seen_of(settings(), checkpoint, problems or [])
+    rows = seen_of(settings(), checkpoint, problems or [], as_of=day_of(as_of).isoformat() if as_of else None)
     for row in rows:
         if as_json:
             print_json(row)
@@ -96,4 +96,9 @@ def _context(as_of: str | None) -> tuple[Any, str]:
     days = ctx.lake.days(LEAK_CLUSTERS)
     if not days:
         raise Abort("no leak clusters in the lake: run 'trajectory-platform train sft' first")
-    return ctx, day_of(as_of).isoformat() if as_of else max(days)
+    if as_of is None:
+        return ctx, max(days)
+    day = day_of(as_of).isoformat()
+    if day not in days:
+        raise Abort(f"no leak clusters as of {day}; the newest are of {max(days)}")
+    return ctx, day

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trajectory_platform import jsontext
 from trajectory_platform.curation.emissions import (
     COMPOSITE_CHILD,
     HARNESS_MADE,
@@ -24,12 +23,11 @@ from trajectory_platform.curation.emissions import (
     Matching,
     match,
 )
-from trajectory_platform.errors import RejectRow
 from trajectory_platform.traces.arguments import CATALOGUE_TOOLS, normalise_arguments
+from trajectory_platform.traces.calls import comparison_form
 from trajectory_platform.traces.consistency import DURATIONS
 
 AGENCY_VERSION = "2"
-_DEPTH = 1_000  # of arguments; deeper ones compare with nothing
 THEATRE_SHARE = 0.5  # echoed emissions above which a trace is suspected of theatre
 
 Label = Literal["A", "B", "mixed", "unknown"]
@@ -177,7 +175,7 @@ def _without_dispatches(turns: list[list[_Key]], final_emitted: bool | None) -> 
 
 
 def _is_assistant(message: Any) -> bool:
-    return isinstance(message, Mapping) and message.get("role") == "assistant"
+    return isinstance(message, dict | Mapping) and message.get("role") == "assistant"
 
 
 def _turn_calls(message: Mapping[str, Any]) -> list[_Key]:
@@ -186,13 +184,12 @@ def _turn_calls(message: Mapping[str, Any]) -> list[_Key]:
     for call in message.get("tool_calls") or ():
         function = call["function"]
         arguments = function.get("arguments")
-        if isinstance(arguments, str):
-            try:
-                arguments = jsontext.parse(arguments.encode(), max_depth=_DEPTH).value  # ids of any length stay exact
-            except RejectRow:
-                arguments = None
         name = str(function.get("name", ""))
-        keys.append((name, normalise_arguments(name, arguments) if isinstance(arguments, Mapping) else ""))
+        if isinstance(arguments, str):
+            form = comparison_form(name, arguments) or ""
+        else:
+            form = normalise_arguments(name, arguments) if isinstance(arguments, Mapping) else ""
+        keys.append((name, form))
     return keys
 
 

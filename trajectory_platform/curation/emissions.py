@@ -8,7 +8,7 @@ reply names was made by the agent's code.
 from __future__ import annotations
 
 import json
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -81,7 +81,7 @@ class _Walk:
         self.overlaps = False
         self._open: dict[_Key, deque[int]] = {}
         self._latest_hidden = False
-        self._children: Counter[_Key] = Counter()  # one view behind each product check
+        self._children: dict[_Key, int] = {}  # one view behind each product check
         self._fan_outs: set[_Search] = set()  # searches that a composite call of the latest reply may send
         self._retries: set[str] = set()
 
@@ -96,14 +96,15 @@ class _Walk:
         self._latest_hidden = is_hidden(event)
         self._latest_cut = self._latest_hidden and bool(event["cut"])
         self.lost = self.lost or (self._latest_hidden and not self._latest_cut)
-        self._children, self._fan_outs, self._retries = Counter(), set(), set()
+        self._children, self._fan_outs, self._retries = {}, set(), set()
         echoed = event.get("echoed") or ()
         for order, call in enumerate(event["calls"]):
             key = (call["name"], call["arguments"])
             self._open.setdefault(key, deque()).append(len(self.emissions))
             self.emissions.append(Emission(key, event["end"], order < len(echoed) and bool(echoed[order])))
             if call["name"] == "check_product_match":
-                self._children[_viewed_by_check(call["arguments"])] += 1
+                viewed = _viewed_by_check(call["arguments"])
+                self._children[viewed] = self._children.get(viewed, 0) + 1
             elif call["name"] == "find_products_in_same_shop":
                 self._fan_outs |= _fan_out(call["arguments"])
 
@@ -122,7 +123,7 @@ class _Walk:
         if event["arguments"] is not None:
             if self._take(key, event):
                 return MATCHED
-            if self._children[key]:
+            if self._children.get(key):
                 self._children[key] -= 1
                 return COMPOSITE_CHILD
             if key[0] == "find_product":

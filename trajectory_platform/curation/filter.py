@@ -27,6 +27,7 @@ from trajectory_platform.curation.signatures import signature_of
 from trajectory_platform.curation.strategy import STRATEGY_VERSION, fingerprint
 from trajectory_platform.errors import FailPartition
 from trajectory_platform.judging.verdicts import effective_verdicts
+from trajectory_platform.traces.garbage import collection_paused
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,8 +92,9 @@ def curate_day(
     Raises:
         FailPartition: a row would be lost or counted twice, or a trajectory belongs to no raw row.
     """
-    sieve = _Sieve(raw_rows, judged, verdicts, config, all_reasons)
-    sieve.run(trajectory_batches)
+    with collection_paused():
+        sieve = _Sieve(raw_rows, judged, verdicts, config, all_reasons)
+        sieve.run(trajectory_batches)
     candidates, rejections = sieve.candidates, sieve.rejections
     if len(candidates) + len(rejections) != len(sieve.raw):
         raise FailPartition(

@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from trajectory_platform.errors import Abort
@@ -114,7 +115,7 @@ def _best_folded(wanted: list[Pair], product: Mapping[str, Any]) -> int:
 
 ATTRIBUTE_RULES: dict[str, AttributeRule] = {
     "exact": AttributeRule("exact-1", _best_exact),
-    "folded": AttributeRule("folded-1", _best_folded),
+    "folded": AttributeRule("folded-2", _best_folded),
 }
 
 
@@ -190,8 +191,29 @@ def _folded_value(folded_key: str, value: Any) -> _Value:
 
 
 def _in_order(asked: tuple[str, ...], offered: tuple[str, ...]) -> bool:
+    """Whether the words asked for occur in the offered ones in their order.
+
+    Between a number and the word before or after it no other number may be left out: "1 kg" is not in
+    "1 x 10 kg", nor "20 x 30" in "20 x 40 x 30" (differing numbers and enumerations never match, domain 2.2).
+    """
     rest = iter(offered)
-    return bool(asked) and all(token in rest for token in asked)
+    if not asked or not all(token in rest for token in asked):
+        return False
+    if len(asked) == 1 or not any(map(_has_digit, asked)):
+        return True
+    ends = [token == asked[0] for token in offered]  # where the words so far can end
+    for before, token in pairwise(asked):
+        numeric = _has_digit(before) or _has_digit(token)
+        within, reached = False, []
+        for end, word in zip(ends, offered, strict=True):
+            reached.append(within and word == token)
+            within = end or (within and not (numeric and _has_digit(word)))
+        ends = reached
+    return any(ends)
+
+
+def _has_digit(token: str) -> bool:
+    return any(map(str.isdigit, token))
 
 
 def _alias_table() -> dict[str, tuple[str, ...]]:

@@ -22,6 +22,7 @@ from trajectory_platform.judging.rubric import RUBRIC_VERSION
 from trajectory_platform.judging.titles import TITLE_REGIMES
 from trajectory_platform.sandbox.problems import Problem, find_problem, load_problems
 from trajectory_platform.sandbox.queries import normalise_query
+from trajectory_platform.traces.garbage import collection_paused
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,14 +96,15 @@ def judge_day(
     judged_parts, verdict_parts = [], []
     for batch in trajectory_batches:
         judged_rows, verdict_rows = [], []
-        for row in batch.select(_READ_COLUMNS).to_pylist():
-            source = raw.get(row["trace_id"])
-            if source is None:
-                raise FailPartition(f"trajectory {row['trace_id']} belongs to no raw row of the day")
-            judged, found = judge_trace(row, source, bindings, scorer)
-            judged["other_validators_agree"] = agreement.get((source["agent_version_id"], source["problem_id"]))
-            judged_rows.append(judged)
-            verdict_rows += found
+        with collection_paused():
+            for row in batch.select(_READ_COLUMNS).to_pylist():
+                source = raw.get(row["trace_id"])
+                if source is None:
+                    raise FailPartition(f"trajectory {row['trace_id']} belongs to no raw row of the day")
+                judged, found = judge_trace(row, source, bindings, scorer)
+                judged["other_validators_agree"] = agreement.get((source["agent_version_id"], source["problem_id"]))
+                judged_rows.append(judged)
+                verdict_rows += found
         judged_parts.append(pa.Table.from_pylist(judged_rows, schema=JUDGED_TRACES.schema()))
         verdict_parts.append(pa.Table.from_pylist(verdict_rows, schema=VERDICTS.schema()))
     return _sorted(judged_parts, JUDGED_TRACES), _sorted(verdict_parts, VERDICTS)

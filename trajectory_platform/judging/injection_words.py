@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from operator import add
 from typing import NamedTuple
 
 from trajectory_platform.judging.injection_families import Family
@@ -39,16 +40,18 @@ def _piece(stem: str) -> _Piece:
     return max(pieces, key=lambda piece: len(piece.text))
 
 
-# (bit of a group of stems, their pieces): a family is possible when every one of its groups is.
-_GROUPS: list[tuple[int, tuple[_Piece, ...]]] = []
-_NEEDED: list[tuple[int, Family]] = []  # (bits of all its groups, family)
+_NEEDED: list[tuple[int, Family]] = []  # (bits of all its groups of stems, family)
+_PIECES: dict[str, list[tuple[_Piece, int]]] = {}  # first two characters of a piece -> (piece, bit of its group)
+_bit = 1
 for _family in FAMILIES:
     _needed = 0
     for _stems in _family.stems:
-        _bit = 1 << len(_GROUPS)
-        _GROUPS.append((_bit, tuple(_piece(stem) for stem in _stems)))
+        for _found in map(_piece, _stems):
+            _PIECES.setdefault(_found.text[:2], []).append((_found, _bit))
         _needed |= _bit
+        _bit <<= 1
     _NEEDED.append((_needed, _family))
+_ANYWHERE = sum({bit for _, bit in _PIECES.get("", ())})
 
 
 def possible_families(plain: str) -> list[Family]:
@@ -57,7 +60,7 @@ def possible_families(plain: str) -> list[Family]:
     Args:
         plain: the text in comparison form. No family is left out of which every group has a stem in the text.
     """
-    possible = 0
+    possible = _ANYWHERE
     for word in set(plain.split()):
         possible |= _remembered(word) if len(word) <= _REMEMBERED_LENGTH else _possible(word)
     return [family for needed, family in _NEEDED if needed & possible == needed]
@@ -71,7 +74,8 @@ def _remembered(word: str) -> int:
 def _possible(word: str) -> int:
     """Bits of the groups of which a stem may stand in the word or around it."""
     found = 0
-    for bit, pieces in _GROUPS:
-        if any(piece.occurs(word) for piece in pieces):
-            found |= bit
+    for start in {*word, *map(add, word, word[1:])}:
+        for piece, bit in _PIECES.get(start, ()):
+            if piece.occurs(word):
+                found |= bit
     return found

@@ -33,6 +33,9 @@ from trajectory_platform.judging.judge_router import (
 )
 
 FIRST_WAIT_S, LONGEST_BACKOFF_S = 5.0, 10.0
+# Times the worst case of a call: more tokens are a fault of the endpoint's count (hidden thinking takes less), and one
+# such number must not use up the budget of a day.
+IMPLAUSIBLE = 20
 HANG_GRACE_S = 2.0  # beyond a model's own timeout, for an answer that drips or a client that does not keep it
 # The same question would get the same answer; another model may do better.
 NOT_AGAIN = frozenset({"refused", "filtered", "truncated"})
@@ -313,7 +316,9 @@ class Asker:
         state.paused_until = max(state.paused_until, self.clock() + wait * (1.0 + 0.1 * share))
 
     def _read(self, model: JudgeModel, raw: RawReply, reservation: Reservation, tries: _Tries) -> JudgeReply:
-        """Journal a reply with its cost; one without token counts is booked at its worst case."""
+        """Journal a reply with its cost; one without token counts that can be true is booked at its worst case."""
+        if (raw.prompt_tokens or 0) + (raw.completion_tokens or 0) > IMPLAUSIBLE * reservation.tokens:
+            raw = raw._replace(prompt_tokens=None, completion_tokens=None)
         known = raw.prompt_tokens is not None and raw.completion_tokens is not None
         cost = model.cost(raw.prompt_tokens or 0, raw.completion_tokens or 0) if known else reservation.usd
         tokens = (raw.prompt_tokens or 0) + (raw.completion_tokens or 0) if known else reservation.tokens

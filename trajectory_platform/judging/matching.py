@@ -22,7 +22,7 @@ class Rules(NamedTuple):
 
     Attributes:
         name: what every score is stored with: ``normalised-1/exact-1``, ``sn15-1/none/exact-1``,
-            ``sn15-guard-1/stored@1a2b3c4d/folded-1`` (title regime, encoder where one is used, attribute rule).
+            ``sn15-guard-1/stored@1a2b3c4d/folded-2`` (title regime, encoder where one is used, attribute rule).
     """
 
     titles: TitleRule

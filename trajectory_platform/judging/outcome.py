@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from trajectory_platform.sandbox.problems import Problem
 
-SCORER_VERSION = "rule-2"
+SCORER_VERSION = "rule-3"
 _MAX_MATCHES = 1 << 17  # product against reward, kept per scorer
 # The reference raises on these too (domain 2.5); its exception becomes part of the reason.
 _RAISED = (TypeError, KeyError, AttributeError, ValueError, ArithmeticError)

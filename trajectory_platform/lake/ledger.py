@@ -2,9 +2,10 @@
 
 A line says who looked, when, for which checkpoint, at which problems and why, and carries the digest of the line before
 it (``previous``), so that a changed, removed or inserted line breaks the chain. ``_sealed_reads.head.json`` holds the
-number of lines and the digest of the last one, so that lines cut off at the end are missed too. Lines of the first
-format ({at, query_sha256, reason}, without ``previous``) may only stand before all others; the first chained line
-carries the digest of all bytes before it.
+number of lines and the digest of the last one, so that lines cut off at the end are missed too. A look compares the two
+before it is written and says what is wrong (``found``), so no later look covers up what was cut off before. Lines of
+the first format ({at, query_sha256, reason}, without ``previous``) may only stand before all others; the first chained
+line carries the digest of all bytes before it.
 
 The ledger is evidence against oversight and quiet edits. It does not bind whoever may write the lake's folder: such a
 person can make the whole file anew. Reading the lake's files directly is outside it (``docs/leaks.md``).
@@ -62,7 +63,8 @@ class Fault(NamedTuple):
     Attributes:
         line: 1-based; 0 for the ledger as a whole.
         reason: cut | unreadable | chain_broken | not_chained | keys_damaged | head_damaged | head_missing |
-            lines_missing | head_differs | head_behind; of ``verify_ledger`` also score_without_look.
+            lines_missing | head_differs | head_behind; of ``verify_ledger`` also score_without_look. With ``line`` and
+            a reason of the head: what the look of that line found before it was written.
     """
 
     line: int
@@ -173,6 +175,9 @@ def read_ledger(lake: Lake) -> Ledger:
             if keys is None and "previous" in entry:
                 words = f"line {number}: its list of problems is missing or not the one of its digest"
                 faults.append(Fault(number, "keys_damaged", words))
+            if entry.get("found"):
+                reason, _, words = entry["found"].partition(": ")
+                faults.append(Fault(number, reason, f"found when line {number} was written: {words}"))
             looks.append(_look(number, entry, keys))
         start, before = start + len(line) + 1, line
     return Ledger(tuple(looks), (*faults, *_head_faults(head, lines, chained)))
@@ -186,6 +191,10 @@ def _append(root: Path, entry: dict[str, Any], keys: list[str]) -> None:
     known = [found for line in lines if (found := _entry(line)) is not None]
     chained = any("previous" in found for found in known)
     entry["previous"] = sha256_hex(lines[-1] if chained else content + gap)
+    for fault in _head_faults(_head(root), lines, chained):
+        shows_itself = 0 < fault.line <= len(lines) and _entry(lines[fault.line - 1]) is None
+        if not shows_itself:
+            entry["found"] = f"{fault.reason}: {fault.detail}"
     digest = entry["keys_sha256"]
     if not any(found.get("keys_sha256") == digest and "keys" in found for found in known):
         entry["keys"] = keys
@@ -194,12 +203,10 @@ def _append(root: Path, entry: dict[str, Any], keys: list[str]) -> None:
         try:
             _write_all(stream.fileno(), gap + line + b"\n")
             os.fsync(stream.fileno())
+            _write_head(root, len(lines) + 1, sha256_hex(line))
         except OSError:
-            os.ftruncate(stream.fileno(), len(content))  # a full disk leaves no half line
+            os.ftruncate(stream.fileno(), len(content))  # a full disk leaves no half line, and none without its head
             raise
-    if not content:
-        _sync_folder(root)
-    _write_head(root, len(lines) + 1, sha256_hex(line))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -285,7 +292,7 @@ def _entry(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(entry, dict) or not all(isinstance(entry.get(name), str) for name in ("at", "reason")):
         return None
-    texts = ("who", "what", "detail", "checkpoint_id", "query_sha256", "keys_sha256", "previous")
+    texts = ("who", "what", "detail", "checkpoint_id", "query_sha256", "keys_sha256", "previous", "found")
     return entry if all(isinstance(entry.get(name), str | None) for name in texts) else None
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
@@ -93,9 +94,10 @@ def build_clusters(
             add_links(nodes, _up_to(links, day))
         edges = edges_between(nodes)
         members = components(nodes, edges)
-        _check_share(members, edges, len(nodes), max_cluster_share, min_problems_for_share)
-        overlaps = benchmark_edges(nodes, benchmarks)
         rows = _rows(members, day, pool_key, Shares(*shares), active(hold_outs, day))
+        sealed = {str(row["problem_key"]) for row in rows if row["pool"] == "sealed"}
+        _check_share(members, edges, max_cluster_share, min_problems_for_share, sealed)
+        overlaps = benchmark_edges(nodes, benchmarks)
         _mark_diameters(rows, members, edges)
         _mark_benchmarks(rows, overlaps, {benchmark.name for benchmark in benchmarks if benchmark.sealed})
         hints = [] if near_similarity is None else hints_between(nodes, members, near_similarity, embed)
@@ -268,9 +270,18 @@ def _rows(
 
 
 def _check_share(
-    members: Mapping[str, list[Node]], edges: Sequence[Edge], total: int, max_share: float, min_problems: int
+    members: Mapping[str, list[Node]],
+    edges: Sequence[Edge],
+    max_share: float,
+    min_problems: int,
+    sealed: AbstractSet[str],
 ) -> None:
-    """Refuse a cluster that holds too large a share of all problems (chaining, case D06)."""
+    """Refuse a cluster that holds too large a share of all problems (chaining, case D06).
+
+    The message goes to terminals, logs and event stores: the evidence of edges of ``sealed`` problems (queries, reward
+    products) is not part of it.
+    """
+    total = sum(map(len, members.values()))
     if total < min_problems:
         return
     cluster_id, group = max(members.items(), key=lambda item: (len(item[1]), item[0]))
@@ -281,7 +292,7 @@ def _check_share(
     weight = Counter((edge.kind, edge.evidence) for edge in own)
     own.sort(key=lambda edge: (-weight[(edge.kind, edge.evidence)], edge))
     kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(Counter(edge.kind for edge in own).items()))
-    lines = [f"  {e.left_key[:12]} - {e.right_key[:12]} {e.kind} {e.evidence[:80]!a}" for e in own[:_SHOWN_EDGES]]
+    lines = [f"  {e.left_key[:12]} - {e.right_key[:12]} {e.kind} {_evidence(e, sealed)}" for e in own[:_SHOWN_EDGES]]
     if len(own) > _SHOWN_EDGES:
         lines.append(f"  ... and {len(own) - _SHOWN_EDGES} more")
     raise FailPartition(
@@ -289,6 +300,10 @@ def _check_share(
         f"(share {len(group) / total:.2f}, allowed {max_share}); built by {len(own)} edges ({kinds}):\n"
         + "\n".join(lines)
     )
+
+
+def _evidence(edge: Edge, sealed: AbstractSet[str]) -> str:
+    return "(sealed)" if {edge.left_key, edge.right_key} & sealed else ascii(edge.evidence[:80])
 
 
 def _up_to(table: pa.Table, day: date) -> pa.Table:

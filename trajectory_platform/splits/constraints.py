@@ -39,7 +39,11 @@ TITLE_GROUP = 64
 _TITLE_PAIRS = 8  # items of one problem whose titles are paired
 _EVIDENCE_CHARS = 240
 
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(r"[^\W_]+")
+# Marks between the words of a value ("heavy-duty", "'navy'", "black/white") are spelling. A mark between two numbers, a
+# point, a colon or a sign is not: "1.5", "10-20", "1/2" and "eu: 42" mean what they say.
+_MARKS = re.compile(r"(?<=[^\W\d_])[-_/]+(?=[^\W_])|(?<=[^\W_])[-_/]+(?=[^\W\d_])|[\"'\u2033]")
+_UNIT = re.compile(r"(?<=\d) (?=(?:ml|l|g|kg|mg|mm|cm|m|in|inch|inches|ft|w|kw|v|hp|mah|gb|tb|hz|oz|lb|pcs?)\b)")
 _NAMES = {
     "color": ("colour", "color family", "colour family", "color classification", "warna"),
     "material": (
@@ -143,11 +147,11 @@ def fold_title(title: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def fold_pair(key: str, value: str) -> str:
-    """``key=value`` with one name per property; size letters are written out, and the region before them is dropped
+    """``key=value`` with one name per property; marks between words and the space before a unit are spelling; size letters are written out, and the region before them is dropped
     (before a number it stays: 42 is another size in another region)."""
     name = fold_key(normalise_query(key))
     name = _NAME_OF.get(name, name)
-    text = fold_value(normalise_query(value))
+    text = _UNIT.sub("", " ".join(_MARKS.sub(" ", fold_value(normalise_query(value))).split()))
     if name == "size":
         region, _, rest = text.replace(":", " ").partition(" ")
         letters = rest.strip() if region in _REGIONS else text

@@ -29,7 +29,7 @@ from trajectory_platform.splits.weak import words_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NGRAMS_VERSION = "ngrams-1"  # raise it when the same texts would give other overlaps
+NGRAMS_VERSION = "ngrams-2"  # raise it when the same texts would give other overlaps
 WORDS = 8
 MIN_WORDS = 5
 EVIDENCE_SHARE = 0.5  # share of a query's n-grams in one row from which the row restates the query
@@ -37,6 +37,7 @@ TEMPLATE_CLUSTERS = 5
 _LEAST_OWN = 3  # n-grams that must remain of a query that lost some to templates
 _DIGITS = re.compile(r"\d+")
 _WORD = re.compile(r"\w+")
+_SHOWN_WORDS = re.compile(r"(of the query of [^()]{1,16}\)): ['\"].*", re.DOTALL)
 _FOLDED = re.compile(r"[`\x00-\x08\x0e-\x1b\x7f]")  # ASCII characters that the comparison form removes
 
 Gram = tuple[str, ...]
@@ -72,6 +73,11 @@ class Overlap(NamedTuple):
             f"{trace_id} {self.place} words {self.start} to {self.start + self.words - 1} "
             f"({self.share:.2f} of the query of {self.problem_key[:16]}){text}"
         )
+
+
+def without_words(detail: str | None) -> str | None:
+    """Evidence without the words that ``Overlap.evidence`` shows: for a problem that was sealed since."""
+    return None if detail is None else _SHOWN_WORDS.sub(r"\1", detail)
 
 
 class NgramIndex:
@@ -111,7 +117,7 @@ class NgramIndex:
         best: dict[str, Overlap] = {}
         for place, text in texts_of(messages):
             words = texts[place] = row_words(text)
-            for number in self.whole.get(tuple(words), ()):
+            for number in self._wholly(text, words):
                 _keep(best, Overlap(self.problems[number], 1.0, place, 0, len(words), " ".join(words)))
             for start, gram_words in self._found(words):
                 for number, gram in self.grams[len(gram_words)][gram_words]:
@@ -123,6 +129,13 @@ class NgramIndex:
                 span = " ".join(texts[place][start : start + length])
                 _keep(best, Overlap(self.problems[number], share, place, start, length, span))
         return [best[key] for key in sorted(best)]
+
+    def _wholly(self, text: str, words: Sequence[str]) -> Sequence[int]:
+        """Queries that are the whole text. They are known without the voucher tail, which the text may have."""
+        found = self.whole.get(tuple(words), ())
+        if not found and self.whole and "voucher" in words:
+            found = self.whole.get(tuple(words_of(without_voucher(normalise_query(text)))), ())
+        return found
 
     def _found(self, words: Sequence[str]) -> Iterator[tuple[int, Gram]]:
         """Known n-grams of a text. Only where the first two words open one is an n-gram made and looked up."""
@@ -145,13 +158,14 @@ def row_words(text: str) -> list[str]:
 
 
 def texts_of(messages: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """(place, text) of what a model would learn from: words of the user, and all the assistant wrote, calls included.
+    """(place, text) of what a model would read or learn from: words of the system prompt (an agent's examples and
+    memory stand there) and of the user, and all the assistant wrote, calls included.
 
     Tool results are what a shop answered: they name products that many problems ask for.
     """
     for number, message in enumerate(messages):
         role = message.get("role")
-        if role not in ("user", "assistant"):
+        if role not in ("system", "user", "assistant"):
             continue
         for name in ("content", "reasoning_content"):
             text = message.get(name)

@@ -37,7 +37,7 @@ def split_files(
     pool_key: str,
     shares: Shares | tuple[int, int, int] = Shares(),  # noqa: B008  (an immutable tuple)
     hold_outs: Sequence[HoldOut] = (),
-    as_of: date = _ANY_DAY,
+    as_of: date | None = None,
     max_cluster_share: float = 0.2,
     min_problems_for_share: int = 50,
     benchmarks: Sequence[Benchmark] = (),
@@ -51,6 +51,9 @@ def split_files(
     must not be trained on.
 
     Args:
+        hold_outs: dated entries.
+        as_of: those in force on this day apply. Files have no day of their own: None applies every entry, whatever its
+            dates, because what is held at any time must not be trained on by accident.
         benchmarks: registered files; their rows are not in the output, what they overlap is marked, and sealed ones
             seal it.
 
@@ -60,13 +63,15 @@ def split_files(
     """
     rows = read_suite_files(paths)
     good = [row for row in rows if row.problem is not None]
+    day = as_of or _ANY_DAY
+    always = {"since": day, "until": None}
     result = build_clusters(
-        _table_of(rows, as_of),
+        _table_of(rows, day),
         None,
-        day=as_of,
+        day=day,
         pool_key=pool_key,
         shares=shares,
-        hold_outs=hold_outs,
+        hold_outs=hold_outs if as_of else [entry.model_copy(update=always) for entry in hold_outs],
         max_cluster_share=max_cluster_share,
         min_problems_for_share=min_problems_for_share,
         benchmarks=read_benchmarks(benchmarks),

@@ -244,23 +244,36 @@ def _share(measured: Mapping[str, Any]) -> str:
     return f"{measured['success']:.1%} of {measured['problems']}"
 
 
-def seen_of(settings: Settings, checkpoint_id: str, problems: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Newest ``contamination`` rows of a checkpoint; of some problems (keys or unambiguous starts of them), or all that
-    are not clean.
+def seen_of(
+    settings: Settings, checkpoint_id: str, problems: Sequence[str] = (), *, as_of: str | None = None
+) -> list[dict[str, Any]]:
+    """``contamination`` rows of a checkpoint; of some problems (keys or unambiguous starts of them), or all that are
+    not clean. Words of a problem that was sealed since the rows were written are withheld.
+
+    Args:
+        as_of: day of the rows; None takes the newest that has some.
 
     Raises:
         Abort: nothing published for this checkpoint, or a problem is unknown or ambiguous.
     """
     import pyarrow.compute as pc
 
+    from trajectory_platform.lake.sealing import sealed
+    from trajectory_platform.splits.ngrams import without_words
+
     ctx = StageContext(settings)
     own = pc.field("checkpoint_id") == checkpoint_id
-    for day in reversed(ctx.lake.days(tables.CONTAMINATION)):
+    days = ctx.lake.days(tables.CONTAMINATION)
+    for day in reversed(days) if as_of is None else [as_of] if as_of in days else []:
         rows: list[dict[str, Any]] = ctx.lake.read(tables.CONTAMINATION, [day], filter=own).to_pylist()
         if rows:
             break
     else:
-        raise Abort(f"no contamination rows of {shown(checkpoint_id)!a}: run 'trajectory-platform train sft' first")
+        when = f" as of {as_of}" if as_of else ""
+        raise Abort(f"no contamination rows of {shown(checkpoint_id)!a}{when}: run 'trajectory-platform train sft' first")
+    seal = sealed(ctx.lake)
+    held = seal.keys if seal is not None else frozenset()
+    rows = [row | {"detail": without_words(row["detail"])} if row["problem_key"] in held else row for row in rows]
     if not problems:
         return [row for row in rows if row["status"] != "clean"]
     return [_one(rows, start) for start in problems]

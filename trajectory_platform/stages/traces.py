@@ -14,18 +14,20 @@ from trajectory_platform.settings import Settings
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.folder import limits_of
 from trajectory_platform.stages.text import shown
+from trajectory_platform.stages.trace_decision import decision, decision_lines
 
 if TYPE_CHECKING:
     from trajectory_platform.traces.schema import Trajectory
 
 
+_SHOWN_OF_ACCEPTED = ["trace_id", "uses", "situation", "flags", "quality", "axis_source", "strategy_cluster"]
 _SHOWN_OF_SEALED = ("trace_id", "day", "category", "readable", "steps", "tool_calls")
 
 
 def find_trace(
     settings: Settings, trace_id: str, *, sealed_reason: str | None = None, at: datetime | None = None
 ) -> dict[str, Any]:
-    """The trajectory row of one trace with its JSON columns parsed, and what was decided about it.
+    """The trajectory row of one trace with its JSON columns parsed, what became of it and why (``decision``).
 
     Of a trace of a sealed problem (``lake.sealing``) only ``sealed: True``, counts and the decision are told, unless a
     reason is given; the look is then recorded as of ``at`` first.
@@ -38,6 +40,9 @@ def find_trace(
     lake = StageContext(settings).lake
     wanted = pc.field("trace_id") == trace_id
     rows = lake.read(tables.TRAJECTORIES, filter=wanted).to_pylist()
+    if not rows and (gone := lake.read(tables.REJECTED_TRACES, filter=wanted).to_pylist()):
+        why = f"rejected at {gone[-1]['stage']}: {gone[-1]['reason']}"
+        raise Abort(f"{trace_id!a} of {gone[-1]['day']} was {why}; there is no dialogue to show")
     if not rows:
         raise Abort(f"no trace {trace_id!a} in {settings.lake_uri}: ids are {{eval_run_id}}:{{problem_id}}")
     row: dict[str, Any] = rows[-1]
@@ -49,20 +54,24 @@ def find_trace(
         row[name] = jsontext.parse(row[name].encode()).value
     # of a trace that was judged on two days, the latest says what became of it: text and fate are of one day
     days = [row["day"]]
-    row["accepted"] = lake.read(tables.AXIS_A_CORPUS, days, columns=["trace_id", "uses"], filter=wanted).to_pylist()
+    row["accepted"] = lake.read(tables.AXIS_A_CORPUS, days, columns=_SHOWN_OF_ACCEPTED, filter=wanted).to_pylist()
     row["rejected"] = lake.read(tables.REJECTED_TRACES, days, filter=wanted).to_pylist()
-    return _without_text(row) if row["sealed"] and sealed_reason is None else row
+    if row["sealed"] and sealed_reason is None:
+        return _without_text(row)
+    row["decision"] = decision(lake, settings, row)
+    return row
 
 
 def _without_text(row: dict[str, Any]) -> dict[str, Any]:
     """A sealed trace as far as it is shown: no text of it, no product, no evidence."""
     kept = {name: row[name] for name in _SHOWN_OF_SEALED}
     rejected = [{name: one[name] for name in ("stage", "reason")} for one in row["rejected"]]
-    return {**kept, "sealed": True, "withheld": True, "repairs": [], "accepted": row["accepted"], "rejected": rejected}
+    accepted = [{name: one[name] for name in ("trace_id", "uses")} for one in row["accepted"]]
+    return {**kept, "sealed": True, "withheld": True, "repairs": [], "accepted": accepted, "rejected": rejected}
 
 
 def render_trace(row: dict[str, Any]) -> str:
-    """A trace for people: where it stands, then the conversation."""
+    """A trace for people: where it stands and why, then the conversation."""
     from trajectory_platform.traces.rendering import plain_text
 
     place = f"{row['day']}  {shown(row['category'])}  {row['steps']} steps, {row['tool_calls']} calls"
@@ -80,6 +89,7 @@ def render_trace(row: dict[str, Any]) -> str:
         )
     if repairs:
         head.append(f"repairs: {repairs}")
+    head += decision_lines(row)
     if not row["readable"]:
         return "\n".join([*head, f"not readable: {shown(row['malformed'])} {shown(row['malformed_detail'])}"])
     return "\n".join([*head, "", plain_text(row["messages"])])

@@ -6,16 +6,20 @@ Nothing is completed or invented: arguments cut by the token limit are an error,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from trajectory_platform.errors import RejectRow
-from trajectory_platform.jsontext import canonical
+from trajectory_platform.jsontext import canonical, parse
+from trajectory_platform.traces.arguments import normalise_arguments
 from trajectory_platform.traces.literals import JsonText, balanced_end, read_literal, read_value
 
 TRUNCATED_CALL = "truncated_tool_call"
 MALFORMED_CALL = "malformed_tool_call"
 
 _MAX_ENCODINGS = 3  # case A03: JSON text inside JSON text, decoded at most this often
+_FORM_DEPTH = 1_000  # of arguments that are compared; deeper ones compare with nothing
+_KEPT_LENGTH = 512  # characters of arguments whose form is remembered; code and pasted pages are not
 NAME_KEYS = ("name", "tool", "tool_name", "function")
 ARGUMENT_KEYS = ("arguments", "parameters", "args")
 
@@ -123,6 +127,27 @@ def call_of(item: Any) -> ParsedCall:
         (*repairs, *more),
         call_id if isinstance(call_id, str) and call_id else None,
     )
+
+
+def comparison_form(tool: str, text: str) -> str | None:
+    """Comparison form (``traces.arguments``) of arguments given as JSON text; None where they are no JSON object.
+
+    Integers of any length stay exact. Every stage of the filter asks for the same calls, and agents repeat theirs.
+    """
+    return _kept_form(tool, text) if len(text) <= _KEPT_LENGTH else _form_of_text(tool, text)
+
+
+@lru_cache(maxsize=1 << 12)
+def _kept_form(tool: str, text: str) -> str | None:
+    return _form_of_text(tool, text)
+
+
+def _form_of_text(tool: str, text: str) -> str | None:
+    try:
+        value = parse(text.encode(), max_depth=_FORM_DEPTH).value
+    except RejectRow:
+        return None
+    return normalise_arguments(tool, value) if isinstance(value, dict) else None
 
 
 def _first(body: dict[str, Any], keys: tuple[str, ...]) -> Any:

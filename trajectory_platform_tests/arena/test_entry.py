@@ -85,5 +85,14 @@ def test_its_log_has_the_form_of_the_era(tmp_path: Path) -> None:
 
 
 def test_a_policy_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Abort, match="nobody"):
-        entered(tmp_path, policy="script:nobody")
+    """Before anything is written: what a failed simulation left would be in the way of the next one."""
+    (tmp_path / "mine").mkdir()
+    for policy, said in {
+        "script:nobody": "nobody",
+        "checkpoint:gone": "no folder",
+        "endpoint:http://127.0.0.1:9": "names its model",
+        "vllm:ftp://host#m": "http",
+    }.items():
+        with pytest.raises(Abort, match=said):
+            entered(tmp_path, policy=policy)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

@@ -60,6 +60,19 @@ def test_it_refuses_to_overwrite_unless_told_and_then_leaves_other_files(tmp_pat
         simulate(tmp_path, days=0, traces_per_day=40, seed=1, overwrite=True)
 
 
+@pytest.mark.parametrize(
+    ("first_day", "days"),
+    [(date.max, 1), (date(9998, 12, 31), 2), (date.min, 1), (date(2026, 5, 2), 10**9)],
+    ids=["end of time", "beyond it", "beginning of time", "a billion days"],
+)
+def test_days_that_no_calendar_has_are_refused_before_anything_is_written(
+    tmp_path: Path, first_day: date, days: int
+) -> None:
+    with pytest.raises(Abort, match="days are from 1970 to 9998"):
+        simulate(tmp_path / "out", days=days, traces_per_day=5, seed=1, first_day=first_day)
+    assert not (tmp_path / "out").exists()
+
+
 def test_progress_reaches_the_number_of_pairs(tmp_path: Path) -> None:
     calls: list[tuple[date, int, int]] = []
     simulate(tmp_path, days=2, traces_per_day=60, seed=1, progress=lambda *call: calls.append(call))

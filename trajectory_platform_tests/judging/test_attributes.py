@@ -39,6 +39,8 @@ def met(rule: str, asked: tuple[Any, Any], offered: tuple[Any, Any], place: str 
         (("compatibility", "vivo y02a"), ("compatibility", "compatible with vivo y02a")),
         (("compatibility_by_model", "fits vivo y02a"), ("compatibility_by_model", "vivo y02a, y16")),
         (("capacity", 10), ("capacity", "10")),
+        (("size", "case blue 5"), ("size", "case blue 3 / blue 5")),  # a later place where the number does follow
+        (("size", "20 x 30"), ("size", "2 pcs 20 x 30 cm")),
     ],
 )
 def test_folding_meets_what_only_the_spelling_told_apart(asked: tuple[Any, Any], offered: tuple[Any, Any]) -> None:
@@ -71,6 +73,12 @@ def test_folding_meets_what_only_the_spelling_told_apart(asked: tuple[Any, Any],
         (("compatibility", "for vivo y02a"), ("compatibility", "vivo y16")),
         (("color", "red"), ("color", ".")),
         (("color", ""), ("color", "red")),
+        (("weight", "1 kg"), ("weight", "1 x 10 kg")),  # no other number between a number and its unit
+        (("weight", "5 kg"), ("weight", "5-10 kg")),
+        (("capacity", "2 l"), ("capacity", "2 pcs 5 l")),
+        (("size", "20 x 30"), ("size", "20 x 40 x 30")),
+        (("ages", "2-4"), ("ages", "2-6, 4")),
+        (("model", "iphone 1"), ("model", "iphone 15 pro 1")),
     ],
 )
 def test_what_differs_stays_different(asked: tuple[Any, Any], offered: tuple[Any, Any]) -> None:

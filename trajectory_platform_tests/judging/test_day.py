@@ -187,7 +187,7 @@ def test_a_trajectory_without_a_raw_row_stops_the_day() -> None:
     [
         ({}, "normalised-1/exact-1", "failure"),
         ({"title_regime": "sn15"}, "sn15-1/none/exact-1", "success"),  # no encoder: the title asks for nothing
-        ({"title_regime": "upstream", "attribute_rule": "folded"}, "upstream-1/none/folded-1", "success"),
+        ({"title_regime": "upstream", "attribute_rule": "folded"}, "upstream-1/none/folded-2", "success"),
     ],
 )
 def test_the_rules_of_a_score_are_stored_with_it(rules: dict[str, str], name: str, outcome: str) -> None:

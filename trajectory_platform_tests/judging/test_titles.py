@@ -120,7 +120,7 @@ def test_upstream_fills_a_position_with_any_product_and_the_subnet_does_not() ->
     [
         ({}, "normalised-1/exact-1"),
         ({"encoder": "stored"}, "normalised-1/exact-1"),  # not used, not named
-        ({"attributes": "folded"}, "normalised-1/folded-1"),
+        ({"attributes": "folded"}, "normalised-1/folded-2"),
         ({"regime": "sn15"}, "sn15-1/none/exact-1"),
         ({"regime": "upstream", "encoder": "stored"}, "upstream-1/stored/exact-1"),
     ],

@@ -153,6 +153,43 @@ def test_lines_written_by_hand_with_a_right_chain_still_show(tmp_path: Path) -> 
     assert faults(lake) == ["head_damaged"]
 
 
+@pytest.mark.parametrize("cut", [1, 2, 3], ids=["last", "all-but-the-first", "all"])
+@pytest.mark.parametrize("head", ["kept", "removed", "damaged"])
+def test_a_later_look_covers_nothing_up(tmp_path: Path, cut: int, head: str) -> None:
+    """Lines cut off at the end stay missing for good: the next look says that it found them missing."""
+    lake = filled(tmp_path)
+    rows = lines_of(lake)[:-cut]
+    change(lake, rows)
+    if head == "removed":
+        (tmp_path / HEAD).unlink()
+    if head == "damaged":
+        (tmp_path / HEAD).write_bytes(b'{"lines": 0}')
+    seen = faults(lake)
+    look(lake, "k7", what="evaluation", checkpoint_id="c2")
+    look(lake, "k8")
+    after = read_ledger(lake)
+    assert [fault.reason for fault in after.faults] == seen
+    assert all("found when line" in fault.detail and fault.line == len(rows) + 1 for fault in after.faults)
+    assert seen or (head == "removed" and len(rows) <= 1), "a ledger of one line and no head is one that just began"
+    assert after.looks[-1].keys == ("k8",), "it goes on all the same"
+
+
+def test_a_head_that_cannot_be_written_leaves_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = filled(tmp_path)
+    before = (tmp_path / LEDGER).read_bytes()
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ledger, "_write_head", full)
+    for _ in range(2):
+        with pytest.raises(FailPartition, match="cannot be recorded"):
+            look(lake, "k9")
+    monkeypatch.undo()
+    look(lake, "k9")
+    assert (tmp_path / LEDGER).read_bytes().startswith(before) and faults(lake) == [] and len(lines_of(lake)) == 4
+
+
 def test_a_cut_line_is_reported_and_never_glued_to_the_next(tmp_path: Path) -> None:
     lake = filled(tmp_path)
     content = (tmp_path / LEDGER).read_bytes()

@@ -187,7 +187,20 @@ def test_a_chain_that_eats_the_data_stops_the_run(share: float, flagged: bool) -
     with pytest.raises(FailPartition) as stopped:
         clusters(chain(30), max_cluster_share=share, min_problems_for_share=50)
     assert "30 of 60 problems" in str(stopped.value)
+    assert str(stopped.value).count("product_id (sealed)") == 29
+    with pytest.raises(FailPartition) as stopped:
+        clusters(chain(30), max_cluster_share=share, min_problems_for_share=50, shares=(90, 10, 0))
     assert str(stopped.value).count("product_id '") == 29
+
+
+def test_the_run_that_stops_tells_nothing_of_sealed_problems() -> None:
+    """Its message is printed and kept by logs and event stores, where no ledger stands before it."""
+    wish = "a wish that nobody may read"
+    rows = on_days(("2026-05-01", [public(f"p{n}", wish, [str(900_000 + n)]) for n in range(60)]))
+    for shares, told in (((0, 0, 100), False), ((0, 100, 0), True)):
+        with pytest.raises(FailPartition, match=r"60 of 60 problems.*\(query 59\)") as stopped:
+            clusters(rows, max_cluster_share=0.2, min_problems_for_share=50, shares=shares)
+        assert (wish in str(stopped.value)) is told
 
 
 def test_the_share_is_not_tested_on_few_problems() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trajectory_platform.splits.ngrams import EVIDENCE_SHARE, Known, NgramIndex, known_queries, row_words
+from trajectory_platform.splits.ngrams import EVIDENCE_SHARE, Known, NgramIndex, known_queries, row_words, without_words
 from trajectory_platform.splits.suite_files import read_suite_files, split_files
 from trajectory_platform.splits.weak import words_of
 from trajectory_platform_tests.splits.rows import clusters, hidden, on_days, public
@@ -92,6 +92,31 @@ def test_a_short_query_counts_as_a_whole() -> None:
     assert short.overlaps(rows(user="find a teapot for my aunt")) == []
     six = index("a red teapot below 20 dollars")
     assert six.overlaps(rows(said="they asked for a red teapot below 20 dollars, so I search"))[0].share == 1.0
+
+
+def test_a_short_query_with_a_voucher_counts_as_a_whole() -> None:
+    """The tail is cut from the query; the message that states the whole query still has it, or another one, or none."""
+    short = index("Find a teapot!" + VOUCHER)
+    other = VOUCHER.replace("50", "70").replace("40", "65")
+    for said in ("Find a teapot!" + VOUCHER, f"find a TEAPOT.{other}", "find a teapot"):
+        assert [one.problem_key for one in short.overlaps(rows(user=said))] == ["k0"], said
+    assert short.overlaps(rows(user="Find a lamp!" + VOUCHER)) == []
+    assert [one.problem_key for one in index("Find a teapot!").overlaps(rows(said="find a teapot" + other))] == ["k0"]
+
+
+def test_a_system_prompt_is_looked_at_too() -> None:
+    """An agent's examples and memory stand in its system prompt, and the model is trained with it in its context."""
+    prompt = {"role": "system", "content": f"You are a shopper. Example of a task: {TEAPOT}"}
+    [found] = index(TEAPOT).overlaps([prompt, *rows(user=OTHER)])
+    assert (found.share, found.place) == (1.0, "message 0 system")
+
+
+def test_words_can_be_taken_out_of_evidence() -> None:
+    [found] = index(TEAPOT + " it's (nice) ok").overlaps(rows(user=f"{TEAPOT} it's (nice) ok"))
+    shown, bare = found.evidence("r:1", show=True), found.evidence("r:1", show=False)
+    assert shown != bare == without_words(shown) == without_words(bare)
+    assert without_words(f"weak edge words 0.70 to lc-1; {shown}") == f"weak edge words 0.70 to lc-1; {bare}"
+    assert without_words(None) is None
 
 
 def test_the_answer_does_not_depend_on_the_order_of_the_queries() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trajectory_platform.errors import Abort
-from trajectory_platform.settings import Benchmark
+from trajectory_platform.settings import Benchmark, HoldOut
 from trajectory_platform.splits.suite_files import explain_files, split_files
 from trajectory_platform.splits.weak import near_pairs
 
@@ -201,3 +202,16 @@ def test_problems_of_files_are_explained(shared: Path) -> None:
     assert shared_pairs == ["neckline=crew neck", "pattern=graphic print", "season=summer", "style=casual"]
     with pytest.raises(Abort, match="no problem"):
         explain_files(files, "nowhere:1", "synthesize_voucher_test:225", pool_key="k")
+
+
+def test_what_is_held_out_stays_held_in_files_whatever_the_dates(tmp_path: Path) -> None:
+    """Files have no day: an entry that starts next year or ended last week holds, unless a day is given."""
+    path = tmp_path / "suite.json"
+    path.write_text(json.dumps([{"query": f"wish {n}", "reward": {"product_id": str(n)}} for n in range(30)]))
+    entry = HoldOut(since=date(2027, 4, 1), until=date(2027, 5, 1), suite_id="suite")
+
+    def pools(as_of: date | None) -> set[str]:
+        return {row["pool"] for row in split_files([path], pool_key="k", hold_outs=[entry], as_of=as_of)}
+
+    assert pools(None) == pools(date(2027, 4, 1)) == {"sealed"}
+    assert "train" in pools(date(2027, 3, 31)) and "train" in pools(date(2027, 5, 1))

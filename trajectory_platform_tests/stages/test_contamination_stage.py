@@ -4,6 +4,7 @@ are flagged when what was known changes."""
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -330,3 +331,28 @@ def test_text_in_a_trained_row_is_near(tmp_path: Path) -> None:
     [told] = [one for one in seen_of(ctx.settings, "sft-x") if one["pool"] == "dev"]
     assert (told["status"], told["overlap"], told["traces"]) == ("near", 1.0, ["other:race"])
     assert "other:race message 1 assistant words 1 to" in told["detail"]
+
+
+def test_words_of_a_problem_that_was_sealed_since_are_withheld(tmp_path: Path) -> None:
+    """The rows were written while it was a dev problem; the newest clusters say that it is sealed."""
+    test_text_in_a_trained_row_is_near(tmp_path)
+    ctx = guarded(tmp_path)
+    key = public("held", WISH, ["3"]).problem_key
+    [told] = [one for one in seen_of(ctx.settings, "sft-x") if one["pool"] == "dev"]
+    assert "iron teapot" in told["detail"]
+    held = HoldOut(pool="sealed", since=date(2026, 5, 1), problem_key=told["problem_key"])
+    entries = [*ctx.settings.hold_outs, held]
+    splits.leak_clusters(StageContext(ctx.settings.model_copy(update={"hold_outs": tuple(entries)})), DAYS[1])
+    for chosen in ((), (key[:12],)):
+        [told] = [one for one in seen_of(ctx.settings, "sft-x", chosen) if one["problem_key"] == key]
+        assert "iron teapot" not in told["detail"] and "other:race message 1 assistant words" in told["detail"]
+
+
+def test_rows_of_another_day_are_asked_for_by_the_day(tmp_path: Path) -> None:
+    ctx = guarded(tmp_path)
+    name = publish_checkpoint(ctx, DAYS[0])
+    contamination(ctx, DAYS[0])
+    held = public("held", WISH, ["3"]).problem_key
+    assert [one["day"] for one in seen_of(ctx.settings, name, [held], as_of=DAYS[0])] == [DAYS[0]]
+    with pytest.raises(Abort, match=f"no contamination rows of .* as of {DAYS[1]}"):
+        seen_of(ctx.settings, name, as_of=DAYS[1])

@@ -12,7 +12,7 @@ from trajectory_platform.stages import checkpoints, contamination, evaluations, 
 
 def rows(window_days: int) -> Sequence[DayAsset]:
     """The as-of assets, in the order of the flow."""
-    return (*_splits(window_days), *_checkpoints(window_days))
+    return (*_splits(window_days), *_checkpoints(window_days), *_answers())
 
 
 def _splits(window_days: int) -> Sequence[DayAsset]:
@@ -85,6 +85,12 @@ def _checkpoints(window_days: int) -> Sequence[DayAsset]:
             own_process=True,
         ),
         *(_evaluation(row) for row in evaluations.EVALUATIONS),
+    )
+
+
+def _answers() -> Sequence[DayAsset]:
+    """What is asked about checkpoints afterwards: what fed them, and what they have seen."""
+    return (
         DayAsset(
             stage=checkpoints.checkpoint_lineage,
             outputs={"checkpoint_lineage": "checkpoint_lineage"},
