@@ -60,7 +60,7 @@ def judge(
 
     chosen = settings()
     listed = folder.open_folder(chosen, day_dir)
-    rows = folder.judge_rows(listed, judge or chosen.judge, journal_beside=_journal(out.parent), tell=_to_stderr)
+    rows = folder.judge_rows(listed, judge or chosen.judge, journal_beside=out.parent, tell=_to_stderr)
     write_rows(out, rows, as_json, count_by=("judge_kind", "score_regime", "null_reason"), faults=listed.faults)
 
 
@@ -80,7 +80,7 @@ def curate(
     chosen = settings()
     listed = folder.open_folder(chosen, day_dir)
     result = folder.curate_folder(
-        listed, judge or chosen.judge, all_reasons=all_reasons, journal_beside=_journal(out), tell=_to_stderr
+        listed, judge or chosen.judge, all_reasons=all_reasons, journal_beside=out, tell=_to_stderr
     )
     summary = {**result.summary, "faults": listed.faults}
     out.mkdir(parents=True, exist_ok=True)
@@ -116,10 +116,6 @@ def split(
         benchmarks=chosen.benchmarks,
     )
     write_rows(out, iter(rows), as_json, count_by=("pool", "error"))
-
-
-def _journal(folder: Path) -> Path:
-    return folder / "_judge_journal"
 
 
 def _to_stderr(line: str) -> None:

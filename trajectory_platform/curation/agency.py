@@ -27,11 +27,15 @@ from trajectory_platform.traces.arguments import CATALOGUE_TOOLS, normalise_argu
 from trajectory_platform.traces.calls import comparison_form
 from trajectory_platform.traces.consistency import DURATIONS
 
-AGENCY_VERSION = "2"
+AGENCY_VERSION = "3"
 THEATRE_SHARE = 0.5  # echoed emissions above which a trace is suspected of theatre
+
+# A reply that lists calls from which the agent's code takes its own: more were emitted and not made than made.
+CALLS_NOT_MADE, MIN_NOT_MADE = "calls_not_made", 3
 
 Label = Literal["A", "B", "mixed", "unknown"]
 _Key = tuple[str, str]
+_DISPATCHED = frozenset({"find_product", "view_product_information"})  # every build sends them to the proxy
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ def decide(
         dispatch_reasons=matching.reasons,
         theatre_suspected=_theatre(matching),
         log_problems=problems,
-        notes=list(evidence["notes"]),
+        notes=[*evidence["notes"], *([CALLS_NOT_MADE] if _is_menu(matching) else [])],
     )
 
 
@@ -167,7 +171,7 @@ def _by_share(share: float, final_emitted: bool | None, a_min: float, b_max: flo
 
 def _without_dispatches(turns: list[list[_Key]], final_emitted: bool | None) -> tuple[Label, str]:
     """No catalogue request was logged: calls shown in the dialogue bypassed the log, or only the final one counts."""
-    if any(key[0] in ("find_product", "view_product_information") for turn in turns for key in turn):
+    if any(key[0] in _DISPATCHED for turn in turns for key in turn):
         return "unknown", "dispatches_not_logged"
     if final_emitted is None:
         return "unknown", "no_calls"
@@ -229,6 +233,17 @@ def _emitted(turns: list[list[_Key]], matching: Matching) -> list[list[bool | No
                 row.append(None if matching.hidden else False)
         flags.append(row)
     return flags
+
+
+def _is_menu(matching: Matching) -> bool:
+    """Whether the model named many calls of which few were made, so that something else chose among them.
+
+    Honest agents make what the model asks for; the other choices of a reply count as named, too.
+    """
+    named = sum(emission.key[0] in _DISPATCHED for emission in matching.emissions)
+    pairs = zip(matching.keys, matching.reasons, strict=True)
+    made = sum(reason == MATCHED and key[0] in _DISPATCHED for key, reason in pairs)
+    return named - made >= MIN_NOT_MADE and named - made > made
 
 
 def _theatre(matching: Matching) -> bool:

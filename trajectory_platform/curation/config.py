@@ -15,7 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from trajectory_platform.curation.uses import DEFAULT_USES, USES
 from trajectory_platform.errors import Abort
+from trajectory_platform.judging.judge_models import is_llm
 from trajectory_platform.judging.verdicts import CONTINUOUS, DISCRETE, LLM, RULES, STEP0_ONLY
+from trajectory_platform.strict_yaml import no_bool_as_number, read_yaml
 
 if TYPE_CHECKING:
     from trajectory_platform.settings import Settings
@@ -68,6 +70,15 @@ class FilterConfig(BaseModel):
     max_strategy_share: float = Field(0.1, gt=0, le=1, description="summed weight of one strategy")
     min_strategy_weight: int = Field(5, ge=1, description="below this many traces of a strategy nothing is lowered")
 
+    @field_validator(
+        "a_min_share", "b_max_share", "proven_share", "proven_traces", "reasoning", "min_format", "copy_similarity",
+        "max_per_agent_problem", "max_per_miner_problem", "max_per_problem", "max_strategy_share",
+        "min_strategy_weight", mode="before",
+    )  # fmt: skip
+    @classmethod
+    def _numbers(cls, value: Any) -> Any:
+        return no_bool_as_number(value)
+
     @field_validator("order")
     @classmethod
     def _order_is_whole(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -100,9 +111,9 @@ class FilterConfig(BaseModel):
     def _uses_are_whole(cls, value: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
         table = {**DEFAULT_USES, **value}
         for situation, uses in table.items():
-            if situation not in DEFAULT_USES or not uses or not set(uses) <= set(USES):
+            if situation not in DEFAULT_USES or not uses or not set(uses) <= set(USES) or len(set(uses)) < len(uses):
                 raise ValueError(
-                    f"uses of {situation!r}: one or more of {', '.join(USES)} are needed, not {list(uses)}"
+                    f"uses of {situation!r}: one or more of {', '.join(USES)}, each once, are needed, not {list(uses)}"
                 )
         return table
 
@@ -139,6 +150,10 @@ def filter_config(settings: Settings) -> FilterConfig:
     if settings.filter is not None:
         where = f"filter file {settings.filter}"
         values |= _read(Path(settings.filter), where)
+        told = values["judge"]
+        # Replies that nobody counts would be paid for, or verdicts counted that nobody asked for.
+        if isinstance(told, str) and told != settings.judge and (is_llm(told) or is_llm(settings.judge)):
+            raise Abort(f"{where}: judge is {told!a} here and {settings.judge!a} in the settings: an LLM judge in both")
     try:
         return FilterConfig.model_validate(values)
     except ValidationError as error:
@@ -148,14 +163,7 @@ def filter_config(settings: Settings) -> FilterConfig:
 
 
 def _read(path: Path, where: str) -> dict[str, Any]:
-    import yaml
-
-    try:
-        value = yaml.safe_load(path.read_text("utf-8"))
-    except OSError as error:
-        raise Abort(f"{where}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Abort(f"{where}: not YAML: {' '.join(str(error).split())}") from error
+    value = read_yaml(path, where)
     if value is None:
         return {}
     if not isinstance(value, dict):

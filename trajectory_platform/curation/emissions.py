@@ -20,6 +20,8 @@ RETRY_CHILD = "retry_child"
 HARNESS_MADE = "harness_made"
 UNMATCHED = "unmatched"
 
+# What one find_products_in_same_shop can send (domain 1.6): the same search again once at most, in at most ten shops.
+FAN_OUT_REPEATS, FAN_OUT_SHOPS = 2, 10
 CLOCK_SLACK_MS = 100.0  # wall clock against monotonic duration
 
 _Key = tuple[str, str]
@@ -83,6 +85,9 @@ class _Walk:
         self._latest_hidden = False
         self._children: dict[_Key, int] = {}  # one view behind each product check
         self._fan_outs: set[_Search] = set()  # searches that a composite call of the latest reply may send
+        self._fan_calls = 0
+        self._sent: dict[str, int] = {}  # of them, by arguments
+        self._shops: set[str] = set()
         self._retries: set[str] = set()
 
     @property
@@ -97,6 +102,7 @@ class _Walk:
         self._latest_cut = self._latest_hidden and bool(event["cut"])
         self.lost = self.lost or (self._latest_hidden and not self._latest_cut)
         self._children, self._fan_outs, self._retries = {}, set(), set()
+        self._fan_calls, self._sent, self._shops = 0, {}, set()
         echoed = event.get("echoed") or ()
         for order, call in enumerate(event["calls"]):
             key = (call["name"], call["arguments"])
@@ -107,6 +113,7 @@ class _Walk:
                 self._children[viewed] = self._children.get(viewed, 0) + 1
             elif call["name"] == "find_products_in_same_shop":
                 self._fan_outs |= _fan_out(call["arguments"])
+                self._fan_calls += 1
 
     def dispatch(self, event: Mapping[str, Any]) -> None:
         key = (event["tool"], event["arguments"] or "")
@@ -129,12 +136,27 @@ class _Walk:
             if key[0] == "find_product":
                 if key[1] in self._retries:
                     return RETRY_CHILD
-                if self._fan_outs and _search_of(key[1]) in self._fan_outs:
+                if self._fan_outs and self._is_fan_out(key[1]):
                     return COMPOSITE_CHILD
         if self._latest_hidden:
             # the stamp comes from the proxy: it hands out nonces for calls it saw in a reply (domain 1.8)
             return MATCHED if event["nonce_status"] == "valid" else UNMATCHED
         return HARNESS_MADE
+
+    def _is_fan_out(self, arguments: str) -> bool:
+        """Whether a composite call of the latest reply can have sent this search, within what such a call can send."""
+        if _search_of(arguments) not in self._fan_outs:
+            return False
+        shop = json.loads(arguments).get("shop_id", "")
+        shops = self._shops | ({shop} if shop else set())
+        if (
+            self._sent.get(arguments, 0) >= FAN_OUT_REPEATS * self._fan_calls
+            or len(shops) > FAN_OUT_SHOPS * self._fan_calls
+        ):
+            return False
+        self._sent[arguments] = self._sent.get(arguments, 0) + 1
+        self._shops = shops
+        return True
 
     def _take(self, key: _Key, event: Mapping[str, Any]) -> bool:
         waiting = self._open.get(key)

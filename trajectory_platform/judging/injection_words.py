@@ -18,13 +18,14 @@ _REMEMBERED_LENGTH = 32  # characters of a word; longer ones are ids, links and 
 
 
 class _Piece(NamedTuple):
-    """A part of a stem without blanks: ``begins``, ``ends``: the stem has a blank there, and so has a text around it."""
+    """A part of a stem without blanks; ``begins`` and ``ends``: the stem has a blank there, so a text has it too."""
 
     text: str
     begins: bool
     ends: bool
 
     def occurs(self, word: str) -> bool:
+        """Whether a text that holds the stem could hold it in and around this word."""
         if not self.text:
             return True
         if self.begins:

@@ -11,16 +11,23 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from trajectory_platform.errors import Abort
 from trajectory_platform.identity import digest_json
+from trajectory_platform.strict_yaml import no_bool_as_number, read_yaml
 
 BUILT_IN = ("rules", "validator")
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        is_number = info.field_name is not None and cls.model_fields[info.field_name].annotation is not bool
+        return no_bool_as_number(value) if is_number and isinstance(value, bool) else value
 
 
 class JudgeModel(_Part):
@@ -184,14 +191,7 @@ def load_judge(
 
 
 def _read(path: Path) -> JudgeConfig:
-    import yaml
-
-    try:
-        value = yaml.safe_load(path.read_text("utf-8"))
-    except OSError as error:
-        raise Abort(f"judge file {path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Abort(f"judge file {path}: not YAML: {' '.join(str(error).split())}") from error
+    value = read_yaml(path, f"judge file {path}")
     if not isinstance(value, dict):
         raise Abort(f"judge file {path}: expected a mapping with models")
     try:

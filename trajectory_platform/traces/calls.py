@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import orjson
+
 from trajectory_platform.errors import RejectRow
 from trajectory_platform.jsontext import canonical, parse
 from trajectory_platform.traces.arguments import normalise_arguments
@@ -143,10 +145,17 @@ def _kept_form(tool: str, text: str) -> str | None:
 
 
 def _form_of_text(tool: str, text: str) -> str | None:
+    data = text.encode("utf-8", "surrogatepass")
     try:
-        value = parse(text.encode(), max_depth=_FORM_DEPTH).value
-    except RejectRow:
-        return None
+        value = orjson.loads(data)
+        exact = orjson.dumps(value, option=orjson.OPT_SORT_KEYS) == data  # canonical text, as the readers write it
+    except (ValueError, TypeError):
+        exact = False
+    if not exact:
+        try:
+            value = parse(data, max_depth=_FORM_DEPTH).value
+        except RejectRow:
+            return None
     return normalise_arguments(tool, value) if isinstance(value, dict) else None
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from trajectory_platform.judging.calibration import calibrate
 from trajectory_platform.reports.data import ReportData
 
 FUNNEL_STAGES = (
@@ -144,6 +147,27 @@ def sample_report(hostile: str = "") -> ReportData:
             },
         ],
         task_words=("b minus a: +25.0 points on 40 problems in 31 clusters" + hostile,),
+        calibration=calibrate(
+            [
+                _verdict(f"r:{number}", kind, model + hostile, value)
+                for number in range(60)
+                for kind, model, value in (
+                    ("validator", "judge-a", (0.3, 0.7, 0.9)[number % 3]),
+                    ("rules", "rules-2", (0.3, 0.7, 0.9)[(number + number // 20) % 3]),
+                )
+            ],
+            resamples=100,
+        ),
+        contamination=[
+            {
+                "checkpoint_id": "sft-2026-03-28-3f9a1c02b7de" + hostile,
+                "flags": ["2 same cluster", "1 traces run unusable" + hostile],
+                "all": {"problems": 40, "attempts": 40, "success": 0.275},
+                "clean": {"problems": 38, "attempts": 38, "success": 0.263},
+                "near": {"problems": 0, "attempts": 0, "success": None},
+                "contaminated": {"problems": 2, "attempts": 2, "success": 0.5},
+            }
+        ],
         checkpoint=[
             ("checkpoint", "sft-2026-03-28-3f9a1c02b7de"),
             ("base", "tiny Qwen3 (random weights, 2 layers)"),
@@ -186,6 +210,19 @@ def _score(
         "baseline_arguments": base_arguments,
         "parse_errors": 3,
         "clipped": 0,
+    }
+
+
+def _verdict(trace_id: str, kind: str, model: str, value: float) -> dict[str, Any]:
+    return {
+        "trace_id": trace_id,
+        "day": "2026-05-02",
+        "judge_kind": kind,
+        "judge_model": model,
+        "rubric_version": "gates-1",
+        "score_regime": "discrete" if kind == "validator" else "rules",
+        "reasoning_quality": value,
+        "null_reason": None,
     }
 
 

@@ -93,7 +93,7 @@ def test_hostile_text_is_shown_with_its_control_characters(hostile: Page) -> Non
 
 def test_figure_blocks_are_data_that_parses(hostile: Page) -> None:
     blocks = [body for kind, body in hostile.scripts if kind == "application/json"]
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     assert all({"data", "layout"} <= set(json.loads(body)) for body in blocks)
 
 
@@ -122,4 +122,4 @@ def test_a_day_that_does_not_add_up_is_named() -> None:
 
 def test_an_empty_report_says_why_each_part_is_empty() -> None:
     page = Page(build_report(ReportData("Empty")))
-    assert page.text.count("Nothing to show: ") == 9
+    assert page.text.count("Nothing to show: ") == 11

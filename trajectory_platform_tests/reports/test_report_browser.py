@@ -62,7 +62,7 @@ def opened(browser: Any, folder: Path, data: ReportData, width: int, scheme: str
 def test_every_figure_draws_without_a_complaint(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
     page, complaints = opened(browser, tmp_path, sample_report(), width, scheme)
     assert complaints == []
-    assert page.locator("[data-figure]").count() == 7
+    assert page.locator("[data-figure]").count() == 8
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
