@@ -46,9 +46,7 @@ def main() -> int:
         print(f"{report.pairs} pairs, {report.products} products, {report.problems} problems")
         print(f"simulate      {wall:8.1f} s          {report.pairs / wall:8.0f} traces/s")
         print(f"CPU           {cpu:8.1f} s          {report.pairs / cpu:8.0f} traces/s of one core")
-        print(
-            f"peak          {own.ru_maxrss / 1024:8.0f} MiB here  {workers.ru_maxrss / 1024:8.0f} MiB in a worker"
-        )
+        print(f"peak          {own.ru_maxrss / 1024:8.0f} MiB here  {workers.ru_maxrss / 1024:8.0f} MiB in a worker")
         print(f"artifacts     {stored / 2**20:8.1f} MiB      {stored / report.executed:8.0f} bytes/trace (gzip)")
         print(f"search        {fresh_search_ms(out):8.2f} ms per search that is not cached")
         for name, counts in (("axis", report.by_axis), ("outcome", report.by_outcome), ("kind", report.by_kind)):

@@ -80,7 +80,8 @@ def sql(
         typer.echo(render_table(table))
         if sealed is None:
             typer.echo(
-                "rows of sealed problems, and of days without leak clusters yet, are left out; --sealed REASON reads them too",
+                "rows of sealed problems, and of days without leak clusters yet, are left out; "
+                "--sealed REASON reads them too",
                 err=True,
             )
 

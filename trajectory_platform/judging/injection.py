@@ -34,11 +34,11 @@ _JSON_ESCAPES = (("\\n", "\n"), ("\\r", "\n"), ("\\t", " "), ('\\"', '"'), ("\\/
 
 def suspicious(text: str) -> bool:
     """Whether a text addresses the judge or tries to steer the model, whatever its source."""
-    # Product texts repeat from trace to trace; long texts do not, and would make the cache large.
+    # Product texts, queries and names repeat from trace to trace; long texts do not, and would make the cache large.
     return _cached(text) if len(text) <= _CACHED_LENGTH else _suspicious(text)
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 15)
 def _cached(text: str) -> bool:
     return _suspicious(text)
 
@@ -123,7 +123,8 @@ def scan_messages(
 
 
 def _note(found: set[str], source: str, texts: Iterable[str]) -> None:
-    if source not in found and any(text and suspicious(text) for text in texts):
+    judge = _suspicious if source == "think" else suspicious  # all thoughts of a trace together occur once
+    if source not in found and any(text and judge(text) for text in texts):
         found.add(source)
 
 

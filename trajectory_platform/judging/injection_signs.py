@@ -83,7 +83,7 @@ FAMILIES = (
             r"\[ ?[x✓✔] ?\] ?gates? ?\d",
             r"gates? ?\d ?(?:[:=-] ?)?(?:is |was |has )?(?:passed|failed|pass\b|fail\b|ok\b|✓)",
             r"\d tokens generated",
-            r"gates? \d(?: ?(?:,|to|through|thru|and|&|-|or) ?(?:gates? )?\d)+[^.\n]{0,30}"
+            r"gates? \d(?: ?(?:,|to|through|thru|and|&|-|or) ?(?:gates? )?\d){1,3}[^.\n]{0,30}"
             r"\b(?:pass|passed|hold|satisfied|met|ok|fulfilled|true|cleared)\b",
             r"\b(?:pass|passed|hold|satisfied|met|fulfilled|cleared) gates? \d(?: ?(?:,|to|and|&|-)| gate)",
             r"gates?[\"'] ?: ?[\[{]",

@@ -52,6 +52,9 @@ for _family in FAMILIES:
         _needed |= _bit
         _bit <<= 1
     _NEEDED.append((_needed, _family))
+_PAIRS = frozenset(start for start in _PIECES if len(start) == 2)
+_SINGLES = frozenset(start for start in _PIECES if len(start) == 1)
+_NUMBERS_SAY_NOTHING = not any(piece.text.isdecimal() for pieces in _PIECES.values() for piece, _ in pieces)
 _ANYWHERE = sum({bit for _, bit in _PIECES.get("", ())})
 
 
@@ -63,6 +66,8 @@ def possible_families(plain: str) -> list[Family]:
     """
     possible = _ANYWHERE
     for word in set(plain.split()):
+        if _NUMBERS_SAY_NOTHING and word.isdecimal():
+            continue  # ids and prices: each is new, and would only fill the memory
         possible |= _remembered(word) if len(word) <= _REMEMBERED_LENGTH else _possible(word)
     return [family for needed, family in _NEEDED if needed & possible == needed]
 
@@ -75,8 +80,9 @@ def _remembered(word: str) -> int:
 def _possible(word: str) -> int:
     """Bits of the groups of which a stem may stand in the word or around it."""
     found = 0
-    for start in {*word, *map(add, word, word[1:])}:
-        for piece, bit in _PIECES.get(start, ()):
+    starts = [*_PAIRS.intersection(map(add, word, word[1:])), *_SINGLES.intersection(word)]
+    for start in starts:
+        for piece, bit in _PIECES[start]:
             if piece.occurs(word):
                 found |= bit
     return found

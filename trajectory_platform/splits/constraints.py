@@ -40,10 +40,12 @@ _TITLE_PAIRS = 8  # items of one problem whose titles are paired
 _EVIDENCE_CHARS = 240
 
 _WORD = re.compile(r"[^\W_]+")
-# Marks between the words of a value ("heavy-duty", "'navy'", "black/white") are spelling. A mark between two numbers, a
-# point, a colon or a sign is not: "1.5", "10-20", "1/2" and "eu: 42" mean what they say.
-_MARKS = re.compile(r"(?<=[^\W\d_])[-_/]+(?=[^\W_])|(?<=[^\W_])[-_/]+(?=[^\W\d_])|[\"'\u2033]")
-_UNIT = re.compile(r"(?<=\d) (?=(?:ml|l|g|kg|mg|mm|cm|m|in|inch|inches|ft|w|kw|v|hp|mah|gb|tb|hz|oz|lb|pcs?)\b)")
+# Marks between the words of a value ("heavy-duty", "black/white") are spelling. A mark between two numbers, a point, a
+# colon and a sign are not: "1.5", "10-20", "1/2", "-5" and "eu: 42" mean what they say.
+_MARKS = re.compile(r"(?<=[^\W\d_])[-_/]+(?=[^\W_])|(?<=[^\W_])[-_/]+(?=[^\W\d_])")
+_QUOTES = re.compile(r"(?<!\d)[\"']|(?<=\d)'")
+_INCHES = re.compile(r"(?<=\d) ?(?:\"|inch(?:es)?\b)")
+_UNIT = re.compile(r"(?<=\d) (?=(?:ml|l|g|kg|mg|mm|cm|m|in|ft|w|kw|v|hp|mah|gb|tb|hz|oz|lb|pcs?)\b)")
 _NAMES = {
     "color": ("colour", "color family", "colour family", "color classification", "warna"),
     "material": (
@@ -64,7 +66,7 @@ _WRITTEN = frozenset(_SIZES.values())
 _REGIONS = frozenset({"int", "us", "eu", "uk", "jp", "cn", "asia"})
 BOILERPLATE = frozenset(
     (
-        "black", "white", "oem", "generic", "unbranded", "no brand", "none", "no", "yes", "other", "others", "n/a",
+        "black", "white", "oem", "generic", "unbranded", "no brand", "none", "no", "yes", "other", "others", "n a",
         "not specified", "default", "standard", "normal", "regular", "plain", "casual", "premium", "unisex", "single",
         "single item", "regular size", "no warranty", "products only", "no stones",
     )
@@ -147,16 +149,26 @@ def fold_title(title: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def fold_pair(key: str, value: str) -> str:
-    """``key=value`` with one name per property; marks between words and the space before a unit are spelling; size letters are written out, and the region before them is dropped
-    (before a number it stays: 42 is another size in another region)."""
+    """``key=value`` with one name per property; marks between words and the space before a unit are spelling.
+
+    Size letters are written out, and the region before them is dropped (before a number it stays: 42 is another size in
+    another region).
+    """
     name = fold_key(normalise_query(key))
     name = _NAME_OF.get(name, name)
-    text = _UNIT.sub("", " ".join(_MARKS.sub(" ", fold_value(normalise_query(value))).split()))
+    text = _spelling(fold_value(normalise_query(value)))
     if name == "size":
         region, _, rest = text.replace(":", " ").partition(" ")
         letters = rest.strip() if region in _REGIONS else text
         text = _SIZES.get(letters, letters if letters in _WRITTEN else text.replace(":", " "))
     return f"{name}={text}"
+
+
+def _spelling(value: str) -> str:
+    """A folded value without marks between its words, quotes, and the space before a unit."""
+    plain = value[1:-1] if len(value) > 2 and value[0] == value[-1] and value[0] in "\"'" else value
+    plain = _QUOTES.sub("", _INCHES.sub("in", _MARKS.sub(" ", plain)))
+    return _UNIT.sub("", " ".join(plain.split())) or value
 
 
 def _pairs(entry: Mapping[str, Any]) -> Iterator[str]:

@@ -36,7 +36,7 @@ EVIDENCE_SHARE = 0.5  # share of a query's n-grams in one row from which the row
 TEMPLATE_CLUSTERS = 5
 _LEAST_OWN = 3  # n-grams that must remain of a query that lost some to templates
 _DIGITS = re.compile(r"\d+")
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(r"[^\W_]+")  # as in ``weak``: "_find_ _this_" (Markdown) is two words
 _SHOWN_WORDS = re.compile(r"(of the query of [^()]{1,16}\)): ['\"].*", re.DOTALL)
 _FOLDED = re.compile(r"[`\x00-\x08\x0e-\x1b\x7f]")  # ASCII characters that the comparison form removes
 
@@ -170,11 +170,16 @@ def texts_of(messages: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]
         for name in ("content", "reasoning_content"):
             text = message.get(name)
             if isinstance(text, str) and text:
-                yield f"message {number} {role}{'' if name == 'content' else ' thought'}", text
+                yield f"message {number} {role}{'' if name == 'content' else ' thought'}", _unquoted(text)
         for place, call in enumerate(message.get("tool_calls") or ()):
             arguments = call["function"]["arguments"]
             text = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
-            yield f"message {number} call {place}", text.replace("\\n", " ") if "\\" in text else text
+            yield f"message {number} call {place}", _unquoted(text)
+
+
+def _unquoted(text: str) -> str:
+    """Line ends of JSON inside a text are white space: agents write their memory so, in calls and in prose."""
+    return text.replace("\\n", " ") if "\\" in text else text
 
 
 def known_queries(problems: pa.Table, stated: pa.Table | None, clusters: pa.Table) -> list[Known]:

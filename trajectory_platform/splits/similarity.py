@@ -57,8 +57,8 @@ class Edge(NamedTuple):
 class Node:
     """One problem key with everything ever seen of it.
 
-    ``bindings`` are (suite_id, problem_id) pairs, ``said`` queries of traces, ``hits`` target (see ``targets``) ->
-    successful traces that recommended it. ``answers`` and ``specs`` have the first day each was listed: the rules that
+    ``bindings`` are (suite_id, problem_id) pairs, ``listed`` the first day of each that a listing named, ``said``
+    queries of traces, ``hits`` target (see ``targets``) -> successful traces that recommended it. ``answers`` and ``specs`` have the first day each was listed: the rules that
     look at the oldest only go by it, because ``first_seen`` may still become earlier.
     """
 
@@ -67,6 +67,7 @@ class Node:
     category: str
     reward_state: str
     bindings: set[tuple[str | None, str]] = field(default_factory=set)
+    listed: dict[tuple[str | None, str], str] = field(default_factory=dict)
     queries: set[str] = field(default_factory=set)
     rewards: set[str] = field(default_factory=set)
     answers: dict[str, str] = field(default_factory=dict)
@@ -184,6 +185,7 @@ def nodes_of(problems: pa.Table) -> dict[str, Node]:
             problem.problem_key, Node(problem.problem_key, row["day"], problem.category, problem.reward_state)
         )
         node.bindings.add((problem.suite_id, problem.problem_id))
+        node.listed.setdefault((problem.suite_id, problem.problem_id), row["day"])
         node.reward_state = min(node.reward_state, problem.reward_state, key=("public", "invalid", "hidden").index)
         node.category = max(node.category, problem.category)
         node.rewards.update(problem.reward_product_ids)
@@ -214,24 +216,18 @@ def add_links(nodes: dict[str, Node], links: pa.Table) -> None:
             with problem_key where the judge bound the traces (see ``_bind_by_key``).
     """
     bound_to: dict[str, list[Node]] = {}
+    listed: dict[str, str] = {}  # name -> first day of a listing
     for key in sorted(nodes):
         for suite, problem_id in nodes[key].bindings:
+            day = nodes[key].listed[suite, problem_id]
             for name in {f"{suite or ''}/{problem_id}", f"/{problem_id}"}:  # a trace may not know its suite
                 bound_to.setdefault(name, []).append(nodes[key])
+                listed[name] = min(listed.get(name, day), day)
     settled = [name for name, bound in bound_to.items() if all(node.reward_state == "public" for node in bound)]
-    open_links = _bind_by_key(nodes, _without(links, settled), bound_to)
+    open_links = _bind_by_key(nodes, _without(links, {name: listed[name] for name in settled}), listed)
     _seen_in_traces(nodes, links)
     for link in daily_links(open_links):
-        name = f"{link.suite_id or ''}/{link.problem_id}"
-        bound = bound_to.get(name)
-        if bound is None and _GLOBAL_ID.fullmatch(link.problem_id):
-            bound = bound_to.get(f"/{link.problem_id}")
-        if bound is None:
-            key = hidden_problem_key(link.suite_id, link.problem_id)
-            node = nodes.setdefault(key, Node(key, link.day, link.category, "hidden"))
-            node.bindings.add((link.suite_id, link.problem_id))
-            bound = bound_to[name] = [node]
-        for node in bound:
+        for node in _bound(nodes, link, bound_to, listed):
             node.first_seen = min(node.first_seen, link.day)
             if node.reward_state != "public":
                 if link.query:
@@ -239,7 +235,26 @@ def add_links(nodes: dict[str, Node], links: pa.Table) -> None:
                 node.hits.update(link.hits)
 
 
-def _bind_by_key(nodes: dict[str, Node], links: pa.Table, listed: Mapping[str, Any]) -> pa.Table:
+def _bound(
+    nodes: dict[str, Node], link: Link, bound_to: Mapping[str, list[Node]], listed: Mapping[str, str]
+) -> list[Node]:
+    """The problems that a day's traces are about: what a listing up to that day names so.
+
+    Traces of a problem that no listing had named by then keep the hidden problem they got on their day, also when a
+    later listing names it: it would take its edges with it, and a cluster could fall apart.
+    """
+    name = f"{link.suite_id or ''}/{link.problem_id}"
+    names = [name, f"/{link.problem_id}"] if _GLOBAL_ID.fullmatch(link.problem_id) else [name]
+    for one in names:
+        if one in listed and listed[one] <= link.day:
+            return bound_to[one]
+    key = hidden_problem_key(link.suite_id, link.problem_id)
+    node = nodes.setdefault(key, Node(key, link.day, link.category, "hidden"))
+    node.bindings.add((link.suite_id, link.problem_id))
+    return [node]
+
+
+def _bind_by_key(nodes: dict[str, Node], links: pa.Table, listed: Mapping[str, str]) -> pa.Table:
     """Problems that only a later day's listing names, but whose key the judge knew (a trace that moved in over
     midnight is bound by the neighbour's suite). They become nodes under that key; the other links are returned.
 
@@ -253,7 +268,10 @@ def _bind_by_key(nodes: dict[str, Node], links: pa.Table, listed: Mapping[str, A
     for row in links.select(columns).to_pylist():
         key, suite = row["problem_key"], row["suite_id"]
         name = None if row["problem_id"] is None else safe_id(row["problem_id"])
-        if key is None or name is None or f"{suite or ''}/{name}" in listed or key == hidden_problem_key(suite, name):
+        known = (
+            listed.get(f"{suite or ''}/{name}", row["day"] + "~") <= row["day"]
+        )  # by a listing of that day or before
+        if key is None or name is None or known or key == hidden_problem_key(suite, name):
             others.append(True)
             continue
         others.append(False)
@@ -277,14 +295,17 @@ def _seen_in_traces(nodes: dict[str, Node], links: pa.Table) -> None:
             nodes[key].first_seen = min(nodes[key].first_seen, day)
 
 
-def _without(links: pa.Table, settled: list[str]) -> pa.Table:
-    """Links of other problems than these: traces of public problems tell nothing and are the bulk of a day."""
+def _without(links: pa.Table, settled: Mapping[str, str]) -> pa.Table:
+    """Links of other problems than these (name -> first day of its listing), and of these before that day: traces of
+    public problems tell nothing and are the bulk of a day."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     suite = pc.fill_null(links["suite_id"].cast(pa.string()), "")
     names = pc.binary_join_element_wise(suite, links["problem_id"], "/")
-    return links.filter(pc.invert(pc.is_in(names, value_set=pa.array(settled, pa.string()))))
+    place = pc.index_in(names, value_set=pa.array(list(settled), pa.string()))
+    since = pc.take(pa.array(list(settled.values()), pa.string()), place)
+    return links.filter(pc.invert(pc.fill_null(pc.greater_equal(links["day"], since), False)))
 
 
 class Link(NamedTuple):

@@ -34,7 +34,7 @@ TEMPLATE_SHARE = 0.01
 # the first and the nearest of them, not with all.
 FAMILY = 64
 _NEIGHBOURS = 16
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(r"[^\W_]+")
 _SHOWN_WORDS = 12
 
 Embed = Callable[[Sequence[str]], Sequence[Sequence[float]]]

@@ -270,7 +270,9 @@ def seen_of(
             break
     else:
         when = f" as of {as_of}" if as_of else ""
-        raise Abort(f"no contamination rows of {shown(checkpoint_id)!a}{when}: run 'trajectory-platform train sft' first")
+        raise Abort(
+            f"no contamination rows of {shown(checkpoint_id)!a}{when}: run 'trajectory-platform train sft' first"
+        )
     seal = sealed(ctx.lake)
     held = seal.keys if seal is not None else frozenset()
     rows = [row | {"detail": without_words(row["detail"])} if row["problem_key"] in held else row for row in rows]

@@ -62,10 +62,12 @@ def leak_clusters(ctx: StageContext, day: str) -> StageResult:
 
     Raises:
         Abort: the file of a registered benchmark is missing or unreadable.
-        FailPartition: one cluster is too large, or a benchmark's file changed while it was read.
+        FailPartition: one cluster is too large, a benchmark's file changed while it was read, or the day lies after
+            all that was ingested.
     """
     from trajectory_platform.splits import benchmarks, clusters
 
+    _check_reached(ctx, day)
     problem_days = days_up_to(ctx, tables.PROBLEM_SUITES, day)
     judged_days = days_up_to(ctx, tables.JUDGED_TRACES, day)
     chosen = ctx.settings
@@ -100,6 +102,15 @@ def leak_clusters(ctx: StageContext, day: str) -> StageResult:
         inputs={**input_digests(ctx, {"problem_suites": problem_days, "judged_traces": judged_days}), **files},
         body=body,
     )
+
+
+def _check_reached(ctx: StageContext, day: str) -> None:
+    """Refuse a day that the data have not reached: hold-outs are released by their date, and the newest clusters say
+    what is sealed, so a mistyped year would open every rotated suite."""
+    ingested = {*ctx.lake.days(tables.PROBLEM_SUITES), *ctx.lake.days(tables.JUDGED_TRACES)}
+    if day > max(ingested, default=""):
+        newest = f"the newest ingested is {max(ingested)}" if ingested else "nothing was ingested"
+        raise FailPartition(f"no clusters as of {day}: {newest}")
 
 
 def pool_shares(ctx: StageContext) -> Shares:

@@ -84,6 +84,32 @@ def test_a_file_that_is_no_mapping_is_an_error(text: str, tmp_path: Path) -> Non
             filter_config(Settings(filter=str(path)))
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("reasoning: {discrete: 0.7}\nreasoning: {discrete: 0.1}\n", "'reasoning' stands twice"),
+        ("reasoning: {discrete: 0.7, discrete: 0.1}\n", "'discrete' stands twice"),
+        ("reasoning: {discrete: true}\n", "true is no number"),
+        ("max_per_problem: yes\n", "true is no number"),
+        ("uses: {success_clean: [sft, sft]}\n", "each once"),
+        ("judge: openai/other\n", "an LLM judge in both"),
+        ("judge: nobody\n", "an LLM judge in both"),
+    ],
+    ids=["key-twice", "inner-key-twice", "gate-true", "cap-yes", "use-twice", "other-judge", "no-judge"],
+)
+def test_nothing_in_a_file_is_lost_or_taken_for_something_else(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "filter.yaml").write_text(text)
+    with pytest.raises(Abort, match=words):
+        filter_config(Settings(filter=str(tmp_path / "filter.yaml")))
+
+
+def test_a_judge_that_is_paid_is_the_judge_that_counts(tmp_path: Path) -> None:
+    (tmp_path / "filter.yaml").write_text("judge: rules\n")
+    with pytest.raises(Abort, match="an LLM judge in both"):
+        filter_config(Settings(filter=str(tmp_path / "filter.yaml"), judge="openai/m"))
+    assert filter_config(Settings(filter=str(tmp_path / "filter.yaml"), judge="validator")).judge == "rules"
+
+
 def test_the_identity_names_every_option_in_a_fixed_form() -> None:
     identity = FilterConfig(skip=frozenset({"caps", "copies"})).identity()
     assert identity.keys() == FilterConfig.model_fields.keys()

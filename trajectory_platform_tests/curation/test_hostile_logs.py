@@ -64,3 +64,31 @@ def test_thousands_of_composite_calls_and_searches_are_matched_in_time() -> None
     axis = decide(trace.messages, trace.evidence)
     assert time.process_time() - started < 5
     assert (axis.composite_child, axis.harness_made) == (2_000, 1)
+
+
+def test_a_reply_that_lists_everything_is_no_choice_of_the_model() -> None:
+    """The model names a hundred calls, code makes two of them: every dispatch is matched, and nothing was decided."""
+    menu = [("find_product", {"q": word}) for word in ("mug", "pan", "cup")]
+    menu += [("recommend_product", {"product_ids": str(number)}) for number in range(50)]
+    log = [_reply(*menu), _dispatch("find_product", {"q": "mug"})]
+    shown = [call("find_product", {"q": "mug"}, []), call("recommend_product", {"product_ids": "7"})]
+    assert decide(_trace(shown, log).messages, _trace(shown, log).evidence).notes == []  # two calls may stay unmade
+    more = [_reply(*menu, ("view_product_information", {"product_ids": "7"})), *log[1:]]
+    told = decide(_trace(shown, more).messages, _trace(shown, more).evidence)
+    assert (told.label, told.notes) == ("A", ["calls_not_made"])
+
+
+@pytest.mark.parametrize(
+    ("searches", "children"),
+    [([("mug", str(shop)) for shop in range(30)], 10), ([("mug", "")] * 30, 2), ([("mug", "1"), ("mug", "2")], 2)],
+    ids=["thirty-shops", "one-search-again", "honest"],
+)
+def test_one_composite_call_excuses_no_more_than_it_can_send(searches: list[tuple[str, str]], children: int) -> None:
+    """At most ten shops, the same search twice (domain 1.6)."""
+    asked = {"product_queries": json.dumps([{"q": "mug"}])}
+    sent = [{"q": word, **({"shop_id": shop} if shop else {})} for word, shop in searches]
+    log = [_reply(("find_products_in_same_shop", asked))]
+    log += [_dispatch("find_product", params, place + 1) for place, params in enumerate(sent)]
+    trace = _trace([call("find_products_in_same_shop", asked, {})], log)
+    reasons = decide(trace.messages, trace.evidence).dispatch_reasons
+    assert reasons == ["composite_child"] * children + ["harness_made"] * (len(searches) - children)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections import Counter
@@ -260,6 +261,22 @@ def test_the_account_agrees_to_the_cent(tmp_path: Path) -> None:
         assert booked >= server.usd and math.isclose(booked, done.run.spending.usd)
         not_known = Counter(row["status"] for row in done.rows if not row["cost_known"])
         assert not_known == {"ok": 3, "broken_body": 6, "timeout": 3}
+
+
+@pytest.mark.parametrize("told", [10**9, 10**19], ids=["a-billion", "beyond-any-column"])
+def test_token_counts_that_cannot_be_true_are_booked_as_unknown(tmp_path: Path, told: int) -> None:
+    """One wrong number must neither use up the budget of a day nor end its run; the reply itself is good."""
+    message = {"role": "assistant", "content": '{"reasoning_quality": 0.7, "explanation": "x"}'}
+    body = {
+        "id": "c", "object": "chat.completion", "created": 1, "model": "m",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": told, "completion_tokens": 5, "total_tokens": told},
+    }  # fmt: skip
+    with serving(lambda _: Act(raw=json.dumps(body).encode())) as server:
+        done = judge_all(config_of(model_of(server), budget=JudgeBudget(usd_per_day=5.0)), asking(4), tmp_path)
+        assert [outcome.quality for outcome in done.outcomes] == [0.7] * 4
+        paid = [row for row in done.rows if row["status"] == "ok"]
+        assert all(not row["cost_known"] and row["prompt_tokens"] is None and 0 < row["cost_usd"] < 0.1 for row in paid)
 
 
 def first(log: list[Asked]) -> set[int]:

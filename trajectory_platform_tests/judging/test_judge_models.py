@@ -70,6 +70,20 @@ def test_a_wrong_file_is_refused_in_one_line_without_secrets(
     assert words in told and "\n" not in told and "sk-secret" not in told
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (GOOD + "budget: {}\n", "'budget' stands twice"),
+        (GOOD.replace("usd_per_million_input: 2.5", "usd_per_million_input: true"), "true is no number"),
+        (GOOD.replace("usd_per_day: 5", "usd_per_day: no"), "false is no number"),
+    ],
+    ids=["two-budgets", "price-true", "budget-no"],
+)
+def test_no_price_or_limit_is_lost_or_taken_from_a_truth_value(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(Abort, match=words):
+        load_judge(written(tmp_path, text))
+
+
 def test_e14_a_model_without_a_price_is_refused_unless_marked_free() -> None:
     with pytest.raises(Abort, match="needs both prices"):
         load_judge("openai/judge-unknown", api_base="https://example.org/v1")

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2] / PACKAGE
 # A name may import names of a lower rank. Names that share a rank may import one another only where the rank is
 # listed in MUTUAL. `lake` and `sandbox` serve everybody: lake knows only the root modules, sandbox also lake.
 RANKS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "escaping", "identity", "settings", "jsontext"}),
+    frozenset({"errors", "escaping", "identity", "settings", "jsontext", "strict_yaml"}),
     frozenset({"lake"}),
     frozenset({"sandbox"}),
     frozenset({"sources"}),
@@ -38,7 +38,7 @@ RANKS: tuple[frozenset[str], ...] = (
     frozenset({"commands"}),
     frozenset({"cli"}),
 )
-MUTUAL = frozenset({"errors", "escaping", "identity", "settings", "jsontext"})
+MUTUAL = frozenset({"errors", "escaping", "identity", "settings", "jsontext", "strict_yaml"})
 RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
 
 # Third-party packages and the rooms (package or package.module) whose code may import them.

@@ -510,6 +510,60 @@ def test_pools_only_tighten_when_traces_move_over_midnight() -> None:
             held = now
 
 
+def test_a_problem_known_from_traces_alone_stays_when_a_listing_names_it_later() -> None:
+    """Its key was that of its bare id; the listing gives it another. The edges it had, and what they seal, stay."""
+    race = "0d9f7a1c-7d1e-4a52-9a1f-3b9a6c1f2e10"
+    judged = links(*[link(race, query="a red pot", outcome_success=True, recommended_ids=["5", "6"])] * 2)
+    twins = [public("q", "A red  pot!", ["9"]), public("r", "blue", ["5", "6"])]
+    for name, suite in ((race, "1"), (race, "2")):
+        late = public(name, "what it was in the end", ["77"], suite=suite)
+        rows = on_days(("2026-05-01", twins), ("2026-05-02", [late]))
+        before = clusters(rows, judged, day=date(2026, 5, 1)).clusters.to_pylist()
+        after = clusters(rows, judged, day=date(2026, 5, 2)).clusters.to_pylist()
+        assert {row["problem_key"] for row in before} < {row["problem_key"] for row in after}
+        assert [row["cluster_size"] for row in before] == [3] * 3
+        assert [row["cluster_size"] for row in after] == [4] * 4, "and the listed problem is one with it"
+        assert {row["cluster_id"] for row in before} == {row["cluster_id"] for row in after}
+
+
+def test_pools_only_tighten_whatever_is_listed_when() -> None:
+    """Listings come days after the traces, under the same or another suite, with other contents; traces know less."""
+    for seed in range(40):
+        chance = random.Random(f"late listings {seed}")
+        days = [f"2026-05-0{day}" for day in (1, 2, 3, 4, 5)]
+        suites = ("1", "2")
+        listed: dict[str, dict[tuple[str, str], Problem]] = {day: {} for day in days}
+        traces = []
+        for day in days:
+            for _ in range(chance.randrange(5)):
+                name, suite = f"p{chance.randrange(8)}", chance.choice(suites)
+                asked = public(name, f"query {chance.randrange(8)}", [str(chance.randrange(12))], suite=suite)
+                listed[day][suite, name] = asked if chance.random() < 0.7 else hidden(name, suite=suite)
+            for _ in range(chance.randrange(6)):
+                traces.append(
+                    link(
+                        chance.choice([f"p{chance.randrange(8)}", f"x{chance.randrange(3)}"]),
+                        day=day,
+                        suite_id=chance.choice((*suites, None)),
+                        category="product",
+                        query=f"query {chance.randrange(8)}",
+                        outcome_success=chance.random() < 0.7,
+                        recommended_ids=[str(chance.randrange(12))],
+                    )
+                )
+        rows, judged = on_days(*((day, list(named.values())) for day, named in listed.items())), links(*traces)
+        held: dict[str, dict[str, str]] = {}
+        for day in days:
+            now = {row["problem_key"]: row for row in _rows_of(rows, judged, day)}
+            assert set(held) <= set(now), (seed, day, "a problem vanished")
+            homes: dict[str, set[str]] = {}
+            for key, row in held.items():
+                assert STRICTNESS.index(now[key]["pool"]) >= STRICTNESS.index(row["pool"]), (seed, day)
+                homes.setdefault(row["cluster_id"], set()).add(now[key]["cluster_id"])
+            assert all(len(home) == 1 for home in homes.values()), (seed, day, "a cluster fell apart")
+            held = now
+
+
 def _rows_of(rows: pa.Table, judged: pa.Table, day: str) -> list[dict[str, str]]:
     found: list[dict[str, str]] = clusters(rows, judged, day=date.fromisoformat(day)).clusters.to_pylist()
     return found

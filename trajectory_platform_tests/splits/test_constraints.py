@@ -132,9 +132,35 @@ def test_one_property_has_one_name(left: tuple[str, str], right: tuple[str, str]
     assert fold_pair(*left) == fold_pair(*right)
 
 
+def test_underscores_stand_between_the_words_of_a_title() -> None:
+    assert fold_title("Cast_Iron_Teapot - black") == fold_title("cast iron teapot (Black)")
+
+
 @pytest.mark.parametrize(("left", "right"), [("eu:42", "us:42"), ("int:m", "int:l"), ("42", "eu 42")])
 def test_sizes_that_differ_stay_different(left: str, right: str) -> None:
     assert fold_pair("size", left) != fold_pair("size", right)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        ("heavy-duty", "Heavy Duty", "heavy_duty", '"heavy duty"', "\u201cheavy\u2011duty\u201d"),
+        ("500ml", "500 ml", "500 ML", "'500ml'"),
+        ('12"', "12 inch", "12-inch", "12 inches", "12in", "12\u2033"),
+        ("black/white", "black-white", "black white"),
+        ("men's", "mens", "men\u2019s"),
+        ("n/a", "N/A", "n-a"),
+    ],
+    ids=lambda same: same[1].replace(" ", "-").lower(),
+)
+def test_marks_between_the_words_of_a_value_are_spelling(same: tuple[str, ...]) -> None:
+    assert len({fold_pair("type", value) for value in same}) == 1
+
+
+def test_marks_and_units_that_mean_something_stay() -> None:
+    values = ("10-20", "10 20", "1020", "1/2", "12", "1.5l", "15l", "-5", "5", "5v", "5w", "5in", "5cm", "-", "'")
+    assert len({fold_pair("type", value) for value in values}) == len(values)
+    assert points(fold_pair("warranty", "N/A")) == 0, "boilerplate is known in its folded form"
 
 
 def test_what_a_pair_tells_is_fixed() -> None:

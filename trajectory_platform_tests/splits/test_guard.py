@@ -80,6 +80,7 @@ def test_of_a_copy_on_two_days_the_earliest_stays_and_the_other_names_it() -> No
             "trace_day": "2026-05-10",
             "reason": "cross_day_copy",
             "duplicate_of": "early",
+            "detail": None,
         }
     ]
 

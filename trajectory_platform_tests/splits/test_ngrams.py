@@ -111,6 +111,23 @@ def test_a_system_prompt_is_looked_at_too() -> None:
     assert (found.share, found.place) == (1.0, "message 0 system")
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        " ".join(f"_{word}_" for word in TEAPOT.split()),
+        " ".join(f"**{word}**" for word in TEAPOT.split()),
+        TEAPOT.replace(" ", "_"),
+        '{"memory": "' + TEAPOT.replace(" ", "\\n") + '"}',
+        "> " + TEAPOT.replace(" with", "\n> with"),
+        "\u200b".join(TEAPOT),
+    ],
+    ids=["italic", "bold", "snake-case", "json-lines", "quoted", "zero-width"],
+)
+def test_a_query_is_found_in_other_markup(written: str) -> None:
+    [found] = index(TEAPOT, OTHER).overlaps(rows(said=f"I remember: {written}"))
+    assert (found.problem_key, found.share) == ("k0", 1.0)
+
+
 def test_words_can_be_taken_out_of_evidence() -> None:
     [found] = index(TEAPOT + " it's (nice) ok").overlaps(rows(user=f"{TEAPOT} it's (nice) ok"))
     shown, bare = found.evidence("r:1", show=True), found.evidence("r:1", show=False)

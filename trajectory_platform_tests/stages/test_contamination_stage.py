@@ -263,6 +263,18 @@ def test_a_new_suite_is_held_and_then_released(tmp_path: Path) -> None:
     assert summaries[2]["suites_held"] == 0
 
 
+def test_a_day_that_the_data_have_not_reached_releases_nothing(tmp_path: Path) -> None:
+    """The newest clusters say what is sealed: a mistyped year must not end every hold-out."""
+    ctx = context(tmp_path, pool_train=100, pool_dev=0, pool_sealed=0, hold_new_suites_days=2)
+    with pytest.raises(FailPartition, match="nothing was ingested"):
+        splits.leak_clusters(ctx, DAYS[0])
+    publish_day(ctx, DAYS[0], [public("a", "wish a", ["1"], suite="v9")], [])
+    splits.leak_clusters(ctx, DAYS[0])
+    with pytest.raises(FailPartition, match=f"no clusters as of 2062-05-01: the newest ingested is {DAYS[0]}"):
+        splits.leak_clusters(ctx, "2062-05-01")
+    assert ctx.lake.days(tables.LEAK_CLUSTERS) == [DAYS[0]]
+
+
 # -- old checkpoints are looked at again --
 
 
