@@ -30,10 +30,10 @@ test-all: $(INSTALLED)  ## the default suite and the slow tests
 
 # Without days of your own the graph shows the demo's, so that there is something to look at.
 ui: $(INSTALLED) dagster_home/dagster.yaml  ## Dagster on 127.0.0.1:3000 (UI_PORT changes the port)
-	@set -a; if [ -d demo/days ] && [ ! -e data ] && [ -z "$$TRAJECTORY_PLATFORM_DATA_ROOT" ]; then \
+	@set -a; if [ -d demo/days ] && [ ! -e data/days ] && [ ! -e data/lake ] && [ -z "$$TRAJECTORY_PLATFORM_DATA_ROOT" ]; then \
 	  echo "showing the demo's days (demo/); set TRAJECTORY_PLATFORM_DATA_ROOT for your own"; \
 	  TRAJECTORY_PLATFORM_DATA_ROOT=demo/days; TRAJECTORY_PLATFORM_LAKE_URI=demo/lake; \
-	  TRAJECTORY_PLATFORM_CHECKPOINT_ROOT=demo/checkpoints; TRAJECTORY_PLATFORM_SEED=7; \
+	  TRAJECTORY_PLATFORM_CHECKPOINT_ROOT=demo/checkpoints; TRAJECTORY_PLATFORM_INDEX_ROOT=demo/index; TRAJECTORY_PLATFORM_SEED=7; \
 	  TRAJECTORY_PLATFORM_FIRST_DAY=$$(ls demo/days | grep -E '^[0-9]{4}-[0-9]{2}-[0-9]{2}$$' | head -1); \
 	fi; \
 	echo "Dagster on http://127.0.0.1:$(UI_PORT) in about ten seconds; Ctrl-C stops it"; \

@@ -69,6 +69,9 @@ def curate(
     day_dir: DayDir,
     out: Annotated[Path, typer.Option(help="folder for accepted.jsonl, rejected.jsonl, summary.json")],
     judge: JudgeOption = None,
+    filter_file: Annotated[
+        Path | None, typer.Option("--filter", help="YAML file of the filter; default settings")
+    ] = None,
     all_reasons: Annotated[
         bool, typer.Option("--all-reasons", help="name every stage that objects, not only the first")
     ] = False,
@@ -78,6 +81,8 @@ def curate(
     from trajectory_platform.stages import folder
 
     chosen = settings()
+    if filter_file is not None:
+        chosen = chosen.model_copy(update={"filter": str(filter_file)})
     listed = folder.open_folder(chosen, day_dir)
     result = folder.curate_folder(
         listed, judge or chosen.judge, all_reasons=all_reasons, journal_beside=out, tell=_to_stderr

@@ -32,8 +32,11 @@ def settings() -> Settings:
         return Settings()
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "settings"
-        raise Abort(f"TRAJECTORY_PLATFORM_{place.upper()}: {first['msg']}") from None
+        words = str(first["msg"]).removeprefix("Value error, ")
+        if not first["loc"]:
+            raise Abort(f"the settings (variables TRAJECTORY_PLATFORM_*) do not fit together: {words}") from None
+        place = ".".join(str(part) for part in first["loc"])
+        raise Abort(f"TRAJECTORY_PLATFORM_{place.upper()}: {words}") from None
 
 
 def open_lake() -> Any:

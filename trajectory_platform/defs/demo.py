@@ -67,6 +67,7 @@ def demo_settings(out: Path, *, fast: bool, seed: int) -> Settings:
         data_root=str(out / "days"),
         lake_uri=str(out / "lake"),
         checkpoint_root=str(out / "checkpoints"),
+        index_root=str(out / "index"),
         first_day=FIRST_DAY,
         seed=seed,
         recipe=RECIPE[fast],

@@ -110,7 +110,8 @@ def open_subject(job: dict[str, Any], plan: RolloutPlan) -> Policy:
     if job["policy"]["kind"] == "untrained":
         spec = f"checkpoint:{write_untrained(Path(job['scratch']) / job['name'], **how)}"
     else:
-        spec = how["spec"]
+        # an endpoint that is down or refuses the key says nothing about the policy: the run stops and can resume
+        spec, options = how["spec"], {"outage": "stop", **options}
     if options.get("context") is not None:
         options = {**options, "context": ContextPolicy.model_validate(options["context"])}
     if options.get("prices") is not None:

@@ -57,9 +57,10 @@ class Edge(NamedTuple):
 class Node:
     """One problem key with everything ever seen of it.
 
-    ``bindings`` are (suite_id, problem_id) pairs, ``listed`` the first day of each that a listing named, ``said``
-    queries of traces, ``hits`` target (see ``targets``) -> successful traces that recommended it. ``answers`` and ``specs`` have the first day each was listed: the rules that
-    look at the oldest only go by it, because ``first_seen`` may still become earlier.
+    ``bindings`` are (suite_id, problem_id) pairs, ``listed`` the first day a listing named each, ``said`` queries of
+    traces, ``hits`` target (see ``targets``) -> successful traces that recommended it. ``answers`` and ``specs`` have
+    the first day each was listed: the rules that look at the oldest only go by it, because ``first_seen`` may still
+    become earlier.
     """
 
     key: str

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,42 @@ def _disk(settings: Settings) -> Finding:
 
 
 def _judge(settings: Settings) -> list[Finding]:
-    if settings.judge not in ("rules", "validator"):
-        todo = "set TRAJECTORY_PLATFORM_JUDGE to rules or validator"
-        return [_finding("judge", "error", f"judge {settings.judge!r} is not built in this version", todo)]
-    return [_finding("judge", "ok", f"{settings.judge}; gate at {settings.reasoning_gate}")]
+    from trajectory_platform.errors import Abort
+    from trajectory_platform.judging.judge_models import is_llm
+
+    if is_llm(settings.judge):
+        from trajectory_platform.stages.llm_judging import configured_judge
+
+        try:
+            configured_judge(settings).config.check_keys()
+        except Abort as error:
+            return [_finding("judge", "error", str(error), "see docs/judging.md")]
+        if importlib.util.find_spec("litellm") is None:
+            todo = "pip install -c constraints.txt -e '.[judge]'"
+            return [_finding("judge", "error", f"{settings.judge} needs litellm", todo)]
+    return [_finding("judge", "ok", f"{settings.judge}; gate at {settings.reasoning_gate}"), *_rules(settings)]
+
+
+def _rules(settings: Settings) -> list[Finding]:
+    """The filter file and the rules of the score, read as the stages will read them."""
+    from trajectory_platform.curation.config import filter_config
+    from trajectory_platform.errors import Abort
+    from trajectory_platform.judging.matching import find_rules
+
+    findings = []
+    for area, name, read in (
+        ("filter", settings.filter or "defaults", lambda: filter_config(settings)),
+        ("score", settings.title_regime, lambda: _find_rules(settings, find_rules)),
+    ):
+        try:
+            read()
+            findings.append(_finding(area, "ok", name))
+        except Abort as error:
+            findings.append(_finding(area, "error", str(error), "check the TRAJECTORY_PLATFORM_ variables"))
+    return findings
+
+
+def _find_rules(settings: Settings, find: Callable[..., Any]) -> None:
+    encoder = settings.title_encoder
+    published: dict[str, Any] | None = {} if encoder == "stored" else None  # the suites of a day hold the vectors
+    find(settings.title_regime, encoder, settings.attribute_rule, published=published)

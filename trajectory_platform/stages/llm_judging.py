@@ -145,6 +145,9 @@ def ask_day(
     outcomes = _outcomes(run, _requests(wanted, trajectory_batches, judged), wanted)
     for name, kind, count, words in run.failures:
         judge.tell(f"{day}: {name}: {count} calls without a reply: {kind}: {words}")
+    if outcomes:
+        valued = sum(outcome.quality is not None for outcome in outcomes)
+        judge.tell(f"{day}: {valued} of {len(outcomes)} traces have a value" + _why_not(outcomes))
     raw = {row["trace_id"]: row for row in raw_rows.select(["trace_id", "day"]).to_pylist()}
     rows = [llm_verdict(raw[outcome.trace_id], outcome, JUDGED_VERSION) for outcome in outcomes]
     calls = [*known, *journal.stream()]
@@ -167,6 +170,12 @@ def _summary(outcomes: Sequence[JudgeOutcome], calls: Sequence[Mapping[str, Any]
         "llm_usd_day": round(spent_usd(calls), 6),
         "llm_stopped": run.stopped or "",
     }
+
+
+def _why_not(outcomes: Sequence[JudgeOutcome]) -> str:
+    reasons = Counter(outcome.null_reason for outcome in outcomes if outcome.null_reason)
+    listed = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
+    return f"; null and asked again next time: {listed}" if listed else ""
 
 
 def _outcomes(run: JudgeRun, requests: Iterator[JudgeRequest], wanted: Sequence[str]) -> list[JudgeOutcome]:

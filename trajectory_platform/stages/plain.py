@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from datetime import date
+from datetime import date, timedelta
 from functools import partial
 from typing import Any
 
@@ -60,8 +60,10 @@ def train_days(settings: Settings, stage: str, as_of: str | None) -> Iterator[Fa
         raise Abort(f"train {stage}: this version trains the stage 'sft' only")
     ctx = StageContext(settings)
     ingested = sorted(ctx.lake.days(tables.AXIS_A_CORPUS))
-    if as_of is None and not ingested:
+    if not ingested:
         raise Abort(f"nothing ingested in {settings.lake_uri}: run 'trajectory-platform ingest' first")
+    if as_of is not None and not ingested[0] <= as_of <= ingested[-1]:
+        raise Abort(f"as of {as_of}: the ingested days are {ingested[0]} to {ingested[-1]}")
     day = as_of or ingested[-1]
     stages: tuple[tuple[str, Stage], ...] = (
         ("leak_clusters", splits.leak_clusters),
@@ -106,6 +108,8 @@ def _failed(day: str, stage: str, reason: str) -> Fact:
 
 
 def _chosen_days(ctx: StageContext, day: str | None, first: str | None, last: str | None) -> list[str]:
+    from trajectory_platform.lake import tables
+
     try:
         given = [None if text is None else date.fromisoformat(text) for text in (day, first, last)]
     except ValueError as error:
@@ -117,7 +121,13 @@ def _chosen_days(ctx: StageContext, day: str | None, first: str | None, last: st
     high = given[2] or (present[-1] if present else None)
     if low is None or high is None:
         raise Abort(f"no day folders in {ctx.settings.data_root}: set TRAJECTORY_PLATFORM_DATA_ROOT")
-    chosen = [one.isoformat() for one in days_between(low, high)]
+    chosen = days_between(low, high)
     if not chosen:
         raise Abort(f"empty range {low} to {high}")
-    return chosen
+    # a day can only have rows from its own folder and the two beside it
+    seen = {near for one in present for near in (one - timedelta(days=1), one, one + timedelta(days=1))}
+    published = set(ctx.lake.days(tables.RAW_TRACES))
+    kept = [one.isoformat() for one in chosen if one in seen or one.isoformat() in published]
+    if not kept:
+        raise Abort(f"no day folders from {low} to {high} in {ctx.settings.data_root}")
+    return kept

@@ -285,7 +285,9 @@ def check_trainable(ctx: StageContext, day: str, use: str = "sft") -> dict[str, 
     """The guard of a training stage: nothing is trained unless every kind of leak is ruled out on what is published.
 
     Splits of other clusters, clusters of other benchmarks, a cluster, problem, content or reward product in two pools
-    or on both sides, and text of held-out problems in the rows to be trained on. Returns what was looked at.
+    or on both sides, text of held-out problems in the rows to be trained on, and splits or clusters that were made
+    before what they are made of changed (a late reward, a listing, a retracted run, a hold-out). Returns what was
+    looked at.
 
     Raises:
         Abort: the file of a registered benchmark is missing.
@@ -310,6 +312,7 @@ def check_trainable(ctx: StageContext, day: str, use: str = "sft") -> dict[str, 
     held_out = [row for row in rows if row["pool"] != "train"] + _held_out_problems(clusters, products)
     assert_no_overlap(train, held_out)
     _check_text(ctx, day, clusters, train)
+    _check_current(ctx, day)
     return {"train_rows": len(train), "held_out_rows": len(held_out)}
 
 
@@ -346,3 +349,33 @@ def _check_manifests(ctx: StageContext, day: str) -> None:
     if splits.inputs.get(f"leak_clusters/{day}") != clusters.content_digest:
         raise FailPartition(f"the splits of {day} are older than its leak clusters: run leak_guarded_splits again")
     assert_unchanged(ctx.settings.benchmarks, clusters.inputs)
+
+
+def _check_current(ctx: StageContext, day: str) -> None:
+    """Refuse clusters and splits that the lake has overtaken: what came since may join a training row to a held-out
+    problem, and only clusters made anew can tell."""
+    learnt = {table.name: days_up_to(ctx, table, day) for table in (tables.PROBLEM_SUITES, tables.JUDGED_TRACES)}
+    clusters = ctx.lake.manifest(tables.LEAK_CLUSTERS, day)
+    splits = ctx.lake.manifest(tables.LEAK_GUARDED_SPLITS, day)
+    assert clusters is not None and splits is not None, "they were there a moment ago"
+    now = input_digests(ctx, learnt)
+    then = {name: value for name, value in clusters.inputs.items() if name.partition("/")[0] in learnt}
+    changed = sorted(name for name in now.keys() | then.keys() if now.get(name) != then.get(name))
+    wanted = ctx.settings.used_by("leak_clusters")
+    # the files of benchmarks were compared by their content
+    changed += [name for name, value in wanted.items() if name != "benchmarks" and clusters.settings.get(name) != value]
+    if changed:
+        raise FailPartition(f"the leak clusters of {day} are older than {_some(changed)}: run leak_clusters again")
+    read: dict[str, list[str]] = {}
+    for name in splits.inputs:
+        table, _, of = name.partition("/")
+        read.setdefault(table, []).append(of)
+    changed = sorted(name for name, value in input_digests(ctx, read).items() if splits.inputs[name] != value)
+    if changed:
+        raise FailPartition(f"the splits of {day} are older than {_some(changed)}: run leak_guarded_splits again")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN_LEAKS]) + (
+        f" and {len(names) - _SHOWN_LEAKS} more" if len(names) > _SHOWN_LEAKS else ""
+    )

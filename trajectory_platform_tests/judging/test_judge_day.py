@@ -89,7 +89,7 @@ def test_a_day_gives_verdicts_calls_and_a_forecast_that_comes_first(tmp_path: Pa
     assert told.verdicts.column("judge_kind").unique().to_pylist() == ["llm"]
     assert told.summary["llm_calls"] == len(endpoint.texts) == 6 + 4 and endpoint.closed == 1
     assert told.summary["llm_usd"] == told.summary["llm_usd_day"] == round(10 * (0.002 + 0.0008), 6)
-    assert "6 traces to judge, 0 answered before, 10 calls" in lines[0] and "judged 6/6" in lines[-1]
+    assert "6 traces to judge, 0 answered before, 10 calls" in lines[0] and "6 of 6 traces have a value" in lines[-1]
 
 
 def test_a_published_day_is_not_asked_again_and_its_journal_is_cleared(tmp_path: Path) -> None:

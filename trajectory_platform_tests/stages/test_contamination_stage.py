@@ -202,6 +202,34 @@ def test_splits_of_other_clusters_stop_the_training(tmp_path: Path) -> None:
         splits.check_trainable(ctx, DAYS[0])
 
 
+def test_what_came_after_the_clusters_stops_the_training_until_they_are_made_anew(tmp_path: Path) -> None:
+    """A listing that joins a training problem to a held-out one, a verdict, a hold-out: the published clusters and
+    splits agree with one another and know nothing of it."""
+    ctx = guarded(tmp_path / "listing")
+    listed = [public("a", "wish a of its own", ["1"]), public("held", WISH, ["3"]), public("m", "both", ["1", "3"])]
+    publish_day(ctx, DAYS[0], listed, [trace("run", one) for one in listed[:2]])
+    with pytest.raises(FailPartition, match=f"clusters of {DAYS[0]} are older than .*problem_suites/{DAYS[0]}"):
+        splits.check_trainable(ctx, DAYS[0])
+    splits.leak_clusters(ctx, DAYS[0])
+    splits.leak_guarded_splits(ctx, DAYS[0])
+    assert splits.check_trainable(ctx, DAYS[0])["train_rows"] == 0
+
+    ctx = guarded(tmp_path / "hold-out")
+    entries = (*ctx.settings.hold_outs, HoldOut(pool="dev", since=date(2026, 5, 1), problem_id="a"))
+    held = StageContext(ctx.settings.model_copy(update={"hold_outs": entries}))
+    with pytest.raises(FailPartition, match="are older than hold_outs: run leak_clusters again"):
+        splits.check_trainable(held, DAYS[0])
+    splits.leak_clusters(held, DAYS[0])
+    splits.leak_guarded_splits(held, DAYS[0])
+    assert splits.check_trainable(held, DAYS[0])["train_rows"] == 1
+
+    ctx = guarded(tmp_path / "corpus")
+    corpus = ctx.lake.read(tables.AXIS_A_CORPUS, [DAYS[0]]).to_pylist()
+    publish(ctx, tables.AXIS_A_CORPUS, DAYS[0], [one for one in corpus if one["problem_id"] != "a"])
+    with pytest.raises(FailPartition, match=f"splits of {DAYS[0]} are older than axis_a_corpus/{DAYS[0]}"):
+        splits.check_trainable(ctx, DAYS[0])
+
+
 def benchmark(folder: Path, *products: str, sealed: bool = False) -> tuple[Benchmark, ...]:
     folder.mkdir(parents=True, exist_ok=True)
     items = [
