@@ -142,7 +142,7 @@ def as_of(story: Script, number: int, **more: Any) -> Clusters:
     return clusters(problems, links(*story.links), day=day, near_similarity=0.6, **more)
 
 
-def live(story: Script, benchmark: BenchmarkProblems) -> Lived:
+def live(story: Script, registered: BenchmarkProblems) -> Lived:
     """Every day: clusters, splits, both disjoint; every third day a checkpoint of the train pool."""
     schema = pa.schema([AXIS_A_CORPUS.schema().field(name) for name in (*CORPUS_COLUMNS, *COPY_COLUMNS)])
     corpus = pa.Table.from_pylist(story.corpus, schema=schema)
@@ -151,7 +151,7 @@ def live(story: Script, benchmark: BenchmarkProblems) -> Lived:
     traced: list[dict[str, Any]] = []
     for number in range(DAYS):
         day = date.fromisoformat(day_of(number))
-        found = as_of(story, number, benchmarks=[benchmark] if number >= 30 else [])
+        found = as_of(story, number, benchmarks=[registered] if number >= 30 else [])
         split = split_window(corpus, found.clusters, day=day, window_days=WINDOW, judged=raw, copy_similarity=0.9)
         seen = problems.filter(pa.compute.less_equal(problems["day"], day.isoformat()))
         assert_disjoint(found.clusters, seen)
@@ -170,15 +170,15 @@ def story() -> Script:
 
 
 @pytest.fixture(scope="module")
-def benchmark() -> BenchmarkProblems:
+def registered() -> BenchmarkProblems:
     """Two variants of families of the history, and a problem that nobody ever ran."""
     rows = [public("b0", "words of a benchmark", ["90010"]), public("b1", "more words", ["90022"])]
     return BenchmarkProblems("bench", on_days(("2026-01-01", [*rows, public("b2", "unseen thing", ["1"])])))
 
 
 @pytest.fixture(scope="module")
-def lived(story: Script, benchmark: BenchmarkProblems) -> Lived:
-    return live(story, benchmark)
+def lived(story: Script, registered: BenchmarkProblems) -> Lived:
+    return live(story, registered)
 
 
 def true_pools(story: Script, found: pa.Table) -> dict[str, str]:
