@@ -221,15 +221,20 @@ def _listed(
     if pool not in POOLS:
         raise Abort(f"pool {pool!a}: choose one of {', '.join(POOLS)}")
     if suites:
-        return _of_files(ctx.settings, suites, pool)
+        return _of_files(ctx, suites, pool)
     return pool_problems(ctx, day, days_up_to(ctx, tables.PROBLEM_SUITES, day), pool, checkpoint_id), {}
 
 
-def _of_files(settings: Settings, suites: Sequence[Path], pool: str) -> tuple[list[EvalProblem], dict[str, int]]:
+def _of_files(ctx: StageContext, suites: Sequence[Path], pool: str) -> tuple[list[EvalProblem], dict[str, int]]:
+    """The problems of files. What the lake has sealed is sealed here too, with its whole cluster: the file may not
+    hold the variants that sealed it.
+    """
     from trajectory_platform.evaluation.eval_problems import EvalProblem
+    from trajectory_platform.lake.sealing import sealed
     from trajectory_platform.splits.pools import Shares
     from trajectory_platform.splits.suite_files import read_suite_files, split_files
 
+    settings = ctx.settings
     placed = split_files(
         suites,
         pool_key=settings.pool_key,
@@ -239,14 +244,19 @@ def _of_files(settings: Settings, suites: Sequence[Path], pool: str) -> tuple[li
         min_problems_for_share=settings.min_problems_for_share,
         benchmarks=settings.benchmarks,
     )
+    seal = sealed(ctx.lake)
+    keys = seal.keys if seal is not None else frozenset()
+    closed = {place["cluster_id"] for place in placed if place["problem_key"] in keys}
     found: dict[str, EvalProblem] = {}
     unreadable: Counter[str] = Counter()
     for row, place in zip(read_suite_files(suites), placed, strict=True):
         if row.problem is None:
             unreadable[row.error or "unreadable"] += 1
-        elif pool in ("all", place["pool"]):
+            continue
+        own = "sealed" if place["cluster_id"] in closed else place["pool"]
+        if pool in ("all", own):
             problem = replace(row.problem, problem_id=row.problem_id, suite_id=row.suite)
-            found.setdefault(problem.problem_key, EvalProblem(problem, place["cluster_id"], place["pool"]))
+            found.setdefault(problem.problem_key, EvalProblem(problem, place["cluster_id"], own))
     return list(found.values()), dict(sorted(unreadable.items()))
 
 

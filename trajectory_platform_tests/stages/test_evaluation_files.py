@@ -177,3 +177,28 @@ def test_a_file_without_readable_problems_says_why(settings: Settings, tmp_path:
     (tmp_path / "suite.jsonl").write_text('"text"\n5\n')
     with pytest.raises(Abort, match="rows that cannot be read: "):
         run(settings, tmp_path / "out", suites=[tmp_path / "suite.jsonl"])
+
+
+def test_what_the_lake_sealed_is_sealed_in_files_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may hold a sealed problem without the variants that sealed it."""
+    from trajectory_platform.lake import sealing
+    from trajectory_platform.stages import evaluation_files
+    from trajectory_platform.stages.context import StageContext
+
+    suite = tmp_path / "own.jsonl"
+    rows = [
+        {
+            "query": f"I want a red kettle number {number} please",
+            "category": "product",
+            "reward": {"product_id": str(9_000 + number), "title": [f"kettle number {number}"]},
+        }
+        for number in range(20)
+    ]
+    suite.write_text("\n".join(json.dumps(row) for row in rows))
+    ctx = StageContext(Settings(lake_uri=str(tmp_path / "lake")))
+    before = {one.problem.problem_key: one.pool for one in evaluation_files._of_files(ctx, [suite], "all")[0]}
+    train = min(key for key, pool in before.items() if pool == "train")
+    closed = sealing.Seal("2026-05-02", frozenset({train}), frozenset())
+    monkeypatch.setattr(sealing, "sealed", lambda _: closed)
+    after = {one.problem.problem_key: one.pool for one in evaluation_files._of_files(ctx, [suite], "all")[0]}
+    assert after == {**before, train: "sealed"}
