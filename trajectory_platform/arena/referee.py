@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
 
-from trajectory_platform.arena.account import Account
+from trajectory_platform.arena.account import Account, Logged
 from trajectory_platform.arena.catalogue import CONTROL_TOKENS, JUDGE_BAIT
 from trajectory_platform.arena.quirks import FORGED, PARAM_BAIT, QUERY_BAIT, THINK_BAIT
 
@@ -57,7 +57,7 @@ _ID = re.compile(r"\d{10}")
 _REASON = re.compile(r"because|since|therefore|better|prefer|beats")
 
 
-class Played(Protocol):
+class Played(Logged, Protocol):
     """A finished attempt, whoever made it: ``playing.Played`` of a script, ``entry.Attempt`` of a policy.
 
     Steps have ``think`` and ``calls`` ({name, parameters, result}); ``log`` holds the proxy's entries before they are
@@ -66,12 +66,6 @@ class Played(Protocol):
 
     @property
     def query(self) -> str: ...
-    @property
-    def quirk(self) -> str | None: ...
-    @property
-    def steps(self) -> Sequence[Any]: ...
-    @property
-    def log(self) -> Sequence[dict[str, Any]]: ...
 
 
 @dataclass

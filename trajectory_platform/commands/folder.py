@@ -107,19 +107,9 @@ def split(
     as_json: JsonOption = False,
 ) -> None:
     """Leak cluster and pool of every problem in the given files."""
-    from trajectory_platform.splits.pools import Shares
-    from trajectory_platform.splits.suite_files import split_files
+    from trajectory_platform.stages.splits import place_files
 
-    chosen = settings()
-    rows = split_files(
-        suites,
-        pool_key=chosen.pool_key,
-        shares=Shares(chosen.pool_train, chosen.pool_dev, chosen.pool_sealed),
-        hold_outs=chosen.hold_outs,
-        max_cluster_share=chosen.max_cluster_share,
-        min_problems_for_share=chosen.min_problems_for_share,
-        benchmarks=chosen.benchmarks,
-    )
+    rows = place_files(settings(), suites)
     write_rows(out, iter(rows), as_json, count_by=("pool", "error"))
 
 

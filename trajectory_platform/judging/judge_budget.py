@@ -67,16 +67,6 @@ class Spending:
         """Whether calls hold reservations that may come back."""
         return bool(self._reserved)
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether not even one further cent or token is left."""
-        limit = self.budget
-        return (
-            (limit.usd_per_run is not None and self.usd >= limit.usd_per_run)
-            or (limit.usd_per_day is not None and self.spent_before_usd + self.usd >= limit.usd_per_day)
-            or (limit.tokens_per_run is not None and self.tokens >= limit.tokens_per_run)
-        )
-
 
 def worst_case(model: JudgeModel, messages: Sequence[dict[str, str]]) -> Reservation:
     """Upper bound of one call: the prompt by its bytes, the reply by its token limit."""

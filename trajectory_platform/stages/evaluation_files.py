@@ -20,7 +20,7 @@ from trajectory_platform.settings import Settings
 from trajectory_platform.stages.catalogue import day_catalogue
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.eval_pools import POOLS, index_folder, pool_problems, record_sealed
-from trajectory_platform.stages.splits import days_up_to
+from trajectory_platform.stages.splits import days_up_to, place_files
 from trajectory_platform.stages.text import shown
 
 if TYPE_CHECKING:
@@ -231,19 +231,9 @@ def _of_files(ctx: StageContext, suites: Sequence[Path], pool: str) -> tuple[lis
     """
     from trajectory_platform.evaluation.eval_problems import EvalProblem
     from trajectory_platform.lake.sealing import sealed
-    from trajectory_platform.splits.pools import Shares
-    from trajectory_platform.splits.suite_files import read_suite_files, split_files
+    from trajectory_platform.splits.suite_files import read_suite_files
 
-    settings = ctx.settings
-    placed = split_files(
-        suites,
-        pool_key=settings.pool_key,
-        shares=Shares(settings.pool_train, settings.pool_dev, settings.pool_sealed),
-        hold_outs=settings.hold_outs,
-        max_cluster_share=settings.max_cluster_share,
-        min_problems_for_share=settings.min_problems_for_share,
-        benchmarks=settings.benchmarks,
-    )
+    placed = place_files(ctx.settings, suites)
     seal = sealed(ctx.lake)
     keys = seal.keys if seal is not None else frozenset()
     closed = {place["cluster_id"] for place in placed if place["problem_key"] in keys}

@@ -22,10 +22,12 @@ from trajectory_platform.stages.context import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pyarrow as pa
 
     from trajectory_platform.lake.tables import Table
-    from trajectory_platform.settings import HoldOut
+    from trajectory_platform.settings import HoldOut, Settings
     from trajectory_platform.splits.ngrams import NgramIndex
     from trajectory_platform.splits.pools import Shares
 
@@ -82,7 +84,7 @@ def leak_clusters(ctx: StageContext, day: str) -> StageResult:
             links,
             day=date.fromisoformat(day),
             pool_key=chosen.pool_key,
-            shares=pool_shares(ctx),
+            shares=pool_shares(ctx.settings),
             hold_outs=[*chosen.hold_outs, *rotated],
             max_cluster_share=chosen.max_cluster_share,
             min_problems_for_share=chosen.min_problems_for_share,
@@ -113,11 +115,26 @@ def _check_reached(ctx: StageContext, day: str) -> None:
         raise FailPartition(f"no clusters as of {day}: {newest}")
 
 
-def pool_shares(ctx: StageContext) -> Shares:
+def pool_shares(settings: Settings) -> Shares:
     """The shares of the draw."""
     from trajectory_platform.splits.pools import Shares
 
-    return Shares(ctx.settings.pool_train, ctx.settings.pool_dev, ctx.settings.pool_sealed)
+    return Shares(settings.pool_train, settings.pool_dev, settings.pool_sealed)
+
+
+def place_files(settings: Settings, suites: Sequence[Path]) -> list[dict[str, Any]]:
+    """Cluster and pool of every row of plain suite files, by the settings (``suite_files.split_files``)."""
+    from trajectory_platform.splits.suite_files import split_files
+
+    return split_files(
+        suites,
+        pool_key=settings.pool_key,
+        shares=pool_shares(settings),
+        hold_outs=settings.hold_outs,
+        max_cluster_share=settings.max_cluster_share,
+        min_problems_for_share=settings.min_problems_for_share,
+        benchmarks=settings.benchmarks,
+    )
 
 
 def rotated_suites(ctx: StageContext, seen: Iterable[pa.Table], day: str) -> list[HoldOut]:
@@ -165,7 +182,7 @@ def pools_text(ctx: StageContext, day: str) -> str:
     clusters = ctx.lake.read(tables.LEAK_CLUSTERS, [day])
     if not clusters.num_rows:
         return f"pools as of {day}: no problems"
-    return "\n".join([f"pools as of {day}", *shares_lines(observed_shares(clusters), pool_shares(ctx))])
+    return "\n".join([f"pools as of {day}", *shares_lines(observed_shares(clusters), pool_shares(ctx.settings))])
 
 
 def leak_guarded_splits(ctx: StageContext, day: str) -> StageResult:
