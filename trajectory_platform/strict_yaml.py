@@ -21,15 +21,23 @@ def read_yaml(path: Path, where: str) -> Any:
     Raises:
         Abort: one line: the file cannot be read, is no YAML, or holds a key twice.
     """
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise Abort(f"{where}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise Abort(f"{where}: not YAML: {' '.join(str(error).split())}") from error
+    return parse_yaml(text, where)
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """The one document of a text; as :func:`read_yaml`."""
     import yaml
 
     try:
-        text = path.read_text("utf-8")
         twice = _key_that_stands_twice(yaml.compose(text, yaml.SafeLoader))
         value = yaml.safe_load(text)
-    except OSError as error:
-        raise Abort(f"{where}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise Abort(f"{where}: not YAML: {' '.join(str(error).split())}") from error
     if twice is not None:
         raise Abort(f"{where}: the key {twice!a} stands twice in one place")

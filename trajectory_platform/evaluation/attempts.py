@@ -18,7 +18,7 @@ MISSING, NO_REWARD = "missing", "no_reward"
 OUTCOMES = EVAL_SCORES.values["outcome"]
 _KINDS = {name: kind for name, kind in EVAL_SCORES.columns.items() if name != "score"}  # an object in files
 _LARGEST = 1e15  # of a number in a row: sums of many stay exact enough, and finite
-_UNIT = ("format", "length", "process_score")
+_RANGES = {"format": (0, 1), "length": (0, 1), "conduct_score": (0, 1), "process_score": (-1, 1)}
 
 Row = Mapping[str, Any]
 
@@ -155,9 +155,11 @@ def _check(row: Row) -> None:
         value = row[name]
         if not _is_of(kind, value):
             raise FailPartition(f"wrong_type: {name} of {where} is no {kind.rstrip('?')}")
-        largest = 1 if name in _UNIT else _LARGEST
-        if isinstance(value, int | float) and not 0 <= value <= largest:  # NaN is refused too
-            raise FailPartition(f"number_out_of_range: {name} of {where} is not from 0 to {largest:g}")
+        least, largest = _RANGES.get(name, (0, _LARGEST))
+        if isinstance(value, int | float) and not least <= value <= largest:  # NaN is refused too
+            raise FailPartition(f"number_out_of_range: {name} of {where} is not from {least} to {largest:g}")
+    if row["process_score"] is not None and row["process_reference"] is None:
+        raise FailPartition(f"process_score_without_reference: {where} does not say what it was measured against")
 
 
 def _is_of(kind: str, value: Any) -> bool:

@@ -22,6 +22,7 @@ from trajectory_platform.evaluation.metrics import (
     draw,
     mean_column,
     pass_column,
+    process_column,
     score,
     success_column,
 )
@@ -29,9 +30,10 @@ from trajectory_platform.evaluation.metrics import (
 if TYPE_CHECKING:
     from trajectory_platform.evaluation.intervals import Floats
 
-VERSION = "comparison-1"
+VERSION = "comparison-2"
 POWER, Z_POWER = 0.80, 0.8416212335729143  # the standard normal's 80 % point
 _DIFFERENCES = (-1.0, 1.0)
+_WIDER = {"process_score": (-2.0, 2.0)}  # a score from -1 to 1
 _ALL_SIGNS = 14  # 16,384 combinations
 _LEVEL = 0.05
 
@@ -70,7 +72,8 @@ def compare(
         ``{version, a, b, settings, dropped, overall, categories}``. ``dropped`` names per reason (``only_in_a``,
         ``only_in_b``, ``no_reward``) the problems that were left out. ``overall`` and each category hold ``problems``,
         ``clusters``, ``state``, the success rates ``a`` and ``b``, ``difference`` with its interval, ``pass_at_k``,
-        ``process_score`` (differences), ``tests``, ``smallest_detectable``, ``verdict`` and ``words``.
+        ``process_score`` and ``conduct_score`` (differences), ``tests``, ``smallest_detectable``, ``verdict`` and
+        ``words``.
 
     Raises:
         Abort: no problem is shared.
@@ -204,11 +207,15 @@ def _entry(pairs: list[Pair], ks: Sequence[int], how: Resampling) -> dict[str, A
     clusters = [pair.cluster for pair in pairs]
     columns = {
         "success": _minus(success_column(theirs), success_column(ours)),
-        "process_score": _minus(mean_column(theirs, "process_score"), mean_column(ours, "process_score")),
+        "process_score": _minus(process_column(theirs), process_column(ours)),
+        "conduct_score": _minus(mean_column(theirs, "conduct_score"), mean_column(ours, "conduct_score")),
         **{f"pass@{k}": _minus(pass_column(theirs, k), pass_column(ours, k)) for k in ks},
     }
     draws = draw(columns.values(), how, clusters)
-    found = {name: score(draws, place, column, _DIFFERENCES) for place, (name, column) in enumerate(columns.items())}
+    found = {
+        name: score(draws, place, column, _WIDER.get(name, _DIFFERENCES))
+        for place, (name, column) in enumerate(columns.items())
+    }
     gains, sizes = _per_cluster(draws.totals, len(columns))
     once = all(pair.a.n == 1 and pair.b.n == 1 for pair in pairs)
     by_problem = {"test": "exact McNemar" if once else "sign test", **sign_test(pair.gain for pair in pairs)}
@@ -222,6 +229,7 @@ def _entry(pairs: list[Pair], ks: Sequence[int], how: Resampling) -> dict[str, A
         "attempts_b": sum(one.n for one in theirs),
         "difference": found["success"],
         "process_score": found["process_score"],
+        "conduct_score": found["conduct_score"],
         "pass_at_k": {str(k): found[f"pass@{k}"] for k in ks},
         "tests": {
             "problems": by_problem,

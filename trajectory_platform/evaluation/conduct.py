@@ -1,4 +1,4 @@
-"""How an attempt was conducted, whatever its outcome: the process score, eight equal parts in [0, 1].
+"""How an attempt was conducted, whatever its outcome: the conduct score, eight equal parts in [0, 1].
 
 The parts are what the recipe credits (domain 5.2: search refinement, verification, discipline) and what goes wrong in
 practice (domain 3: filters that do nothing; 6, items 8, 9, 20, 21, 41). A part that asks for the absence of a fault
@@ -36,14 +36,14 @@ _SEARCHES = frozenset({"find_product", "find_products_in_same_shop"})
 
 
 class Conduct(NamedTuple):
-    """The process score, mean of ``parts``; these have the names and the order of ``PARTS``, each in [0, 1]."""
+    """The conduct score, mean of ``parts``; these have the names and the order of ``PARTS``, each in [0, 1]."""
 
     score: float
     parts: dict[str, float]
 
 
-def process_score(messages: list[dict[str, Any]], *, recommended: Sequence[str] | None = None) -> float:
-    """The process score of one attempt in [0, 1]; see ``assess``."""
+def conduct_score(messages: list[dict[str, Any]], *, recommended: Sequence[str] | None = None) -> float:
+    """The conduct score of one attempt in [0, 1]; see ``assess``."""
     return assess(messages, recommended=recommended).score
 
 
@@ -58,7 +58,7 @@ def assess(messages: list[dict[str, Any]], *, recommended: Sequence[str] | None 
     Deterministic, no input of these types raises.
     """
     results = dialogue.tool_results(messages)
-    calls, steps = _calls(messages, results)
+    calls, steps = calls_of(messages, results)
     ids = dialogue.lenient_ids(calls) if recommended is None else list(recommended)
     last = max((place for place, call in enumerate(calls) if call.name == dialogue.RECOMMEND), default=None)
     before = [call for call in calls[:last] if last is None or call.step < calls[last].step]
@@ -80,14 +80,17 @@ def assess(messages: list[dict[str, Any]], *, recommended: Sequence[str] | None 
     return Conduct(math.fsum(parts.values()) / len(parts), parts)
 
 
-def _calls(messages: list[dict[str, Any]], results: list[Any]) -> tuple[list[dialogue.Call], int]:
+def calls_of(messages: list[dict[str, Any]], results: list[Any] | None = None) -> tuple[list[dialogue.Call], int]:
     """The calls of the assistant with their results, and the number of assistant messages.
 
     A result belongs to the open call with its id, else to the first open one (canonical traces have them in order).
+
+    Args:
+        results: ``dialogue.tool_results`` of the messages, where they are known already.
     """
     calls: list[dialogue.Call] = []
     open_calls: list[tuple[Any, int]] = []
-    shown = iter(results)
+    shown = iter(dialogue.tool_results(messages) if results is None else results)
     step = -1
     for message in messages:
         role = message.get("role")

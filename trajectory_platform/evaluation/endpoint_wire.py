@@ -73,10 +73,15 @@ def read_answer(status: int, headers: Mapping[str, str], data: bytes) -> Reply:
         raise EndpointFailure("bad_reply", f"{error.reason} ({kind}, {len(data)} bytes)") from error
     if jsontext.NON_FINITE in repairs:
         raise EndpointFailure("bad_reply", jsontext.NON_FINITE)
-    return _completion(value)
+    return read_completion(value)
 
 
-def _completion(value: Any) -> Reply:
+def read_completion(value: Any) -> Reply:
+    """The reply in a chat completion, without cost and seconds.
+
+    Raises:
+        EndpointFailure: ``bad_reply``.
+    """
     choices = value.get("choices") if isinstance(value, dict) else None
     if not isinstance(choices, list) or not choices:
         raise EndpointFailure("bad_reply", "no_choices" + _message_of(value, ": "))
@@ -128,11 +133,16 @@ def _refusal(status: int, headers: Mapping[str, str], data: bytes) -> EndpointFa
     said = _message_of(value)
     if status == 429 and "insufficient_quota" in said:
         return EndpointFailure("quota_exhausted", said)
-    if status in (400, 413, 422) and any(words in said.lower() for words in _NO_ROOM):
+    if status in (400, 413, 422) and no_room(said):
         return EndpointFailure(CONTEXT_FULL, said)
     if status in _AGAIN or status >= 500:
         return EndpointFailure(f"http_{status}", said, again=True, after_s=retry_after(headers))
     return EndpointFailure(f"http_{status}", said)
+
+
+def no_room(said: str) -> bool:
+    """Whether an endpoint's words say that the history does not fit its model."""
+    return any(words in said.lower() for words in _NO_ROOM)
 
 
 def _message_of(value: Any, before: str = "") -> str:

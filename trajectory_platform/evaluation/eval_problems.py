@@ -36,11 +36,13 @@ class Selection(NamedTuple):
         chosen: in the order of the draw.
         no_reward: problems of the pool without a usable reward or query, by key: counted, never failures (design 3).
         available: problems of the pool that could have been drawn.
+        contaminated: problems of the pool that were left out, because the policy has seen them or a variant.
     """
 
     chosen: list[EvalProblem]
     no_reward: list[EvalProblem]
     available: int
+    contaminated: int = 0
 
 
 def lake_problems(

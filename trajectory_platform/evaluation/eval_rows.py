@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajectory_platform import jsontext
 from trajectory_platform.evaluation.eval_problems import EvalProblem, Selection
+from trajectory_platform.evaluation.turn_rewards import (
+    TURN_REWARD_VERSION,
+    Reference,
+    left_no_message,
+    process_score,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from trajectory_platform.judging.outcome import OutcomeScore, Products, Scorer
 
-VERSION = "eval-rows-1"  # raise it when the same attempts would give other rows
+VERSION = f"eval-rows-2,{TURN_REWARD_VERSION}"  # raise it when the same attempts would give other rows
 CRASHES = ("policy_error", "environment_error")
 TIMEOUTS = ("timeout",)
 CUTS = ("step_limit", "token_limit", "timeout", "reply_truncated")  # endings by which a limit cut the attempt
@@ -48,14 +54,23 @@ def score_table(
     *,
     samples: int,
     measured: Measured,
+    references: Mapping[str, Reference] | None = None,
 ) -> pa.Table:
-    """All rows of an evaluation in the schema of ``eval_scores``: its attempts and its problems without a reward."""
+    """All rows of an evaluation in the schema of ``eval_scores``: its attempts and its problems without a reward.
+
+    Args:
+        references: the teacher's trace of each problem_key (``turn_rewards.best_reference``); a problem that is not
+            in it has no process score.
+    """
     import pyarrow as pa
 
     from trajectory_platform.lake.tables import EVAL_SCORES
 
     attempts = (row for batch in rollouts.to_batches(max_chunksize=64) for row in batch.to_pylist())
-    rows = score_rows(attempts, selection.chosen, catalogue, rules, samples=samples, measured=measured)
+    known = references or {}
+    rows = score_rows(
+        attempts, selection.chosen, catalogue, rules, samples=samples, measured=measured, references=known
+    )
     rows += no_reward_rows(selection.no_reward, measured=measured)
     return pa.Table.from_pylist(rows, schema=EVAL_SCORES.schema())
 
@@ -68,6 +83,7 @@ def score_rows(
     *,
     samples: int,
     measured: Measured,
+    references: Mapping[str, Reference],
 ) -> list[dict[str, Any]]:
     """``eval_scores`` rows: one for every problem and attempt of the plan, ordered by (problem_key, sample).
 
@@ -81,14 +97,14 @@ def score_rows(
     scorer = Scorer(catalogue, find_rules(*rules))
     by_key = {one.problem.problem_key: one for one in problems}
     scored = {
-        (row["problem_key"], row["sample"]): _scored(row, by_key[row["problem_key"]], scorer)
+        (row["problem_key"], row["sample"]): _scored(row, by_key[row["problem_key"]], scorer, references)
         for row in rollouts
         if row["problem_key"] in by_key
     }
     rows = []
     for key in sorted(by_key):
         for sample in range(samples):
-            found = scored.get((key, sample)) or _missing()
+            found = scored.get((key, sample)) or {**_missing(), **_grounded(references.get(key))}
             rows.append({**measured._asdict(), **_place(by_key[key]), "sample": sample, **found})
     return rows
 
@@ -126,7 +142,8 @@ def _missing() -> dict[str, Any]:
         "lenient_success": None,
         "format": None,
         "length": None,
-        "process_score": None,
+        "conduct_score": None,
+        **_grounded(None),
         "recommended_ids": [],
         "hallucinated_ids": [],
         "unviewed_ids": [],
@@ -141,24 +158,40 @@ def _missing() -> dict[str, Any]:
     }
 
 
-def _scored(row: Mapping[str, Any], one: EvalProblem, scorer: Scorer) -> dict[str, Any]:
-    from trajectory_platform.evaluation.conduct import process_score
+def _grounded(reference: Reference | None) -> dict[str, Any]:
+    """The columns of the process score before there is one; an attempt that left no trace has none."""
+    version = None if reference is None else TURN_REWARD_VERSION
+    return {
+        "process_score": None,
+        "process_reference": None if reference is None else reference.trace_id,
+        "process_version": version,
+    }
+
+
+def _scored(
+    row: Mapping[str, Any], one: EvalProblem, scorer: Scorer, references: Mapping[str, Reference]
+) -> dict[str, Any]:
+    from trajectory_platform.evaluation.conduct import conduct_score
 
     steps = jsontext.parse(row["source_steps"].encode()).value
     messages = jsontext.parse(row["messages"].encode()).value
     found = scorer.score(steps, one.problem)
-    decided, success, reason = _decided(row, found)
+    outcome, success, reason = decided(row["ending"], row["ending_detail"], found)
+    reference = references.get(one.problem.problem_key)
+    lost = left_no_message(messages, row["ending"])
     return {
         "trace_id": row["trace_id"],
-        "outcome": decided,
+        "outcome": outcome,
         "success": success,
         "reason": reason,
         "ending": row["ending"],
         "score": jsontext.dumps(found.score),
-        "lenient_success": False if decided in ("crash", "timeout") else found.lenient_success,
+        "lenient_success": False if outcome in ("crash", "timeout") else found.lenient_success,
         "format": found.format,
         "length": found.length,
-        "process_score": process_score(messages, recommended=found.recommended_ids),
+        "conduct_score": conduct_score(messages, recommended=found.recommended_ids),
+        **_grounded(reference),
+        "process_score": process_score(messages, reference, lost_reply=lost),
         "recommended_ids": found.recommended_ids,
         "hallucinated_ids": found.hallucinated_ids,
         "unviewed_ids": found.unviewed_ids,
@@ -171,10 +204,10 @@ def _scored(row: Mapping[str, Any], one: EvalProblem, scorer: Scorer) -> dict[st
 _COPIED = ("steps", "tool_calls", "prompt_tokens", "completion_tokens", "seconds", "cost_usd")
 
 
-def _decided(row: Mapping[str, Any], found: OutcomeScore) -> tuple[str, bool, str | None]:
+def decided(ending: str, detail: str | None, found: OutcomeScore) -> tuple[str, bool, str | None]:
     """(outcome, success, reason): how the attempt ended comes before what it had recommended until then."""
-    if row["ending"] in CRASHES:
-        return "crash", False, row["ending_detail"] or row["ending"]
-    if row["ending"] in TIMEOUTS:
-        return "timeout", False, row["ending_detail"] or row["ending"]
+    if ending in CRASHES:
+        return "crash", False, detail or ending
+    if ending in TIMEOUTS:
+        return "timeout", False, detail or ending
     return found.outcome, found.outcome == "success", found.reason

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from random import Random
 from typing import Any, NamedTuple
 
+from trajectory_platform.errors import Abort
 from trajectory_platform.evaluation.environment import Call, Reply, Task
 from trajectory_platform.evaluation.policy_scripted import Script, ScriptedTurn
 from trajectory_platform.evaluation.request_text import Item, Request, read_request
@@ -105,6 +107,25 @@ SCRIPTS: Mapping[str, tuple[Script, str]] = {
     "random_browser": (random_browser, "1"),
 }
 """Name -> (script, version); raise the version when the script would act otherwise."""
+ELSEWHERE: Mapping[str, tuple[str, str, str]] = {
+    "row_scan": ("trajectory_platform.miniature.miners", "scan", "1"),
+}
+"""Scripts of packages above this one, name -> (module, function, version): imported only when one is asked for."""
+
+
+def find_script(name: str) -> tuple[Script, str]:
+    """The script of a name and its version.
+
+    Raises:
+        Abort: there is none.
+    """
+    if name in ELSEWHERE:
+        module, function, version = ELSEWHERE[name]
+        script: Script = getattr(import_module(module), function)
+        return script, version
+    if name not in SCRIPTS:
+        raise Abort(f"no script is named {name!r}; there are {', '.join(sorted([*SCRIPTS, *ELSEWHERE]))}")
+    return SCRIPTS[name]
 
 
 def _item_by_item(request: Request) -> Picks:

@@ -11,9 +11,11 @@ token's share (sampled) are closer than that.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
+
+from trajectory_platform.evaluation.kv_cache import Prefix, Reuse, fill, fresh_cache, taken
 
 _FIRST_LOOK = 256  # tokens among which top-p nearly always ends
 
@@ -27,12 +29,21 @@ class Wanted:
         max_new: tokens of the reply at most, the end token included.
         seed: of this reply's draws.
         cancelled: asked before every token; a reply nobody waits for any more is given up.
+        owner: whose turn it is; the next turn of the same owner begins with this one.
+        reuse: the beginning of ``ids`` that need not go through the model again.
     """
 
     ids: Sequence[int]
     max_new: int
     seed: int = 0
     cancelled: Callable[[], bool] = lambda: False
+    owner: Hashable = None
+    reuse: Reuse | None = None
+
+    @property
+    def new(self) -> int:
+        """Prompt tokens that go through the model."""
+        return len(self.ids) - (self.reuse.length if self.reuse is not None else 0)
 
 
 class Generated(NamedTuple):
@@ -49,21 +60,30 @@ class Generated(NamedTuple):
 
 
 def generate(
-    model: Any, wanted: Sequence[Wanted], *, end: int, pad: int, temperature: float = 0.0, top_p: float = 1.0
+    model: Any,
+    wanted: Sequence[Wanted],
+    *,
+    end: int,
+    pad: int,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    keep: Callable[[Hashable, Prefix], None] | None = None,
 ) -> list[Generated]:
     """Replies in the order of ``wanted``; the whole batch is one tensor, so its width is that of its longest prompt.
 
     Args:
         model: a causal language model of transformers, in evaluation mode.
         end, pad: token ids; generation of a row stops after ``end``.
+        keep: takes the owner of every finished reply with the prefix for its next turn.
     """
     import torch
 
     with torch.inference_mode():
         rows = [_Row(one, torch.Generator().manual_seed(one.seed)) for one in wanted]
         alive = list(range(len(rows)))
-        ids, mask = _padded(wanted, pad, model.device)
-        cache = None
+        cache = fresh_cache(model)
+        own_cache = cache is not None
+        ids, mask = _padded(wanted, pad, model, cache)
         while alive:
             positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
             out = model(
@@ -81,12 +101,15 @@ def generate(
             for place, (index, token, logprob) in enumerate(zip(alive, tokens, logprobs, strict=True)):
                 if rows[index].take(token, logprob, end):
                     going.append(place)
+                elif keep is not None and own_cache:
+                    held = [*wanted[index].ids, *rows[index].ids[:-1]]  # the last token was drawn, never asked with
+                    keep(wanted[index].owner, taken(cache, place, mask[place].nonzero().squeeze(-1), held))
             if len(going) < len(alive):
-                keep = torch.tensor(going, dtype=torch.long, device=mask.device)
+                staying = torch.tensor(going, dtype=torch.long, device=mask.device)
                 alive = [alive[place] for place in going]
                 if alive:
-                    cache.batch_select_indices(keep)
-                mask = mask[keep]
+                    cache.batch_select_indices(staying)
+                mask = mask[staying]
             ids = torch.tensor([[rows[index].ids[-1]] for index in alive], dtype=torch.long, device=mask.device)
             mask = torch.cat([mask, mask.new_ones((len(alive), 1))], dim=-1)
         return [Generated(row.ids, row.logprobs, row.ended) for row in rows]
@@ -116,16 +139,24 @@ class _Row:
         return not self.ended and len(self.ids) < self.wanted.max_new and not self.wanted.cancelled()
 
 
-def _padded(wanted: Sequence[Wanted], pad: int, device: Any) -> tuple[Any, Any]:
+def _padded(wanted: Sequence[Wanted], pad: int, model: Any, cache: Any) -> tuple[Any, Any]:
+    """Prompt tokens and the mask of all columns; what is reused of the prompts goes into the cache, before the rest."""
     import torch
 
-    width = max(len(one.ids) for one in wanted)
+    if cache is None:  # nothing can be put into the model's own kind of cache
+        wanted = [replace(one, reuse=None) for one in wanted]
+    reused = [one.reuse for one in wanted]
+    before = max((one.length for one in reused if one is not None), default=0)
+    width = max(one.new for one in wanted)
     ids = torch.full((len(wanted), width), pad, dtype=torch.long)
-    mask = torch.zeros((len(wanted), width), dtype=torch.long)
+    mask = torch.zeros((len(wanted), before + width), dtype=torch.long)
     for row, one in enumerate(wanted):
-        ids[row, width - len(one.ids) :] = torch.tensor(one.ids)
-        mask[row, width - len(one.ids) :] = 1
-    return ids.to(device), mask.to(device)
+        ids[row, width - one.new :] = torch.tensor(one.ids[len(one.ids) - one.new :])
+        mask[row, before + width - one.new :] = 1
+        mask[row, before - (len(one.ids) - one.new) : before] = 1
+    if before:
+        fill(cache, reused, before, (model.dtype, model.device))
+    return ids.to(model.device), mask.to(model.device)
 
 
 def _choose(

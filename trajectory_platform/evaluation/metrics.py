@@ -33,7 +33,7 @@ from trajectory_platform.evaluation.usage import usage
 if TYPE_CHECKING:
     from trajectory_platform.evaluation.intervals import Floats
 
-VERSION = "task-metrics-1"
+VERSION = "task-metrics-2"
 KS = (1, 2, 4, 8)
 THIN_BELOW = 20
 NO_PROBLEMS = "no_evaluable_problems"
@@ -41,8 +41,9 @@ AVERAGES = {
     "success_rate": "mean over problems of the share of successful attempts (the papers' ASR; equals pass@1)",
     "macro": "mean over categories of their success_rate",
 }
-_MEANS = ("format", "length", "process_score")
+_MEANS = ("format", "length", "conduct_score")
 _UNIT = (0.0, 1.0)
+_BOUNDS = {"process_score": (-1.0, 1.0)}  # of the columns that are no shares
 _MAX_CATEGORIES = 64  # there are four; a broken source must not ask for a column each
 
 
@@ -163,6 +164,14 @@ def mean_column(problems: Sequence[Attempted], name: str) -> Column:
     return Column(sums, [1.0] * len(problems), shares=False)
 
 
+def process_column(problems: Sequence[Attempted]) -> Column:
+    """Mean process score per problem, an attempt without a trace counting as 0; problems without a reference say
+    nothing (``evaluation.turn_rewards``)."""
+    known = [any(row["process_reference"] is not None for row in problem.rows) for problem in problems]
+    sums = [math.fsum(row["process_score"] or 0.0 for row in problem.rows) / problem.n for problem in problems]
+    return Column([value * told for value, told in zip(sums, known, strict=True)], [float(x) for x in known], False)
+
+
 def success_column(problems: Sequence[Attempted]) -> Column:
     """Share of successful attempts per problem."""
     return Column([problem.share for problem in problems], [1.0] * len(problems))
@@ -182,7 +191,10 @@ def _entry(
         return {"state": NO_PROBLEMS, **counts}, None
     columns = _columns(problems, ks)
     draws = draw([*columns.values(), *more], how, [problem.cluster_id for problem in problems])
-    scores = {name: score(draws, place, column) for place, (name, column) in enumerate(columns.items())}
+    scores = {
+        name: score(draws, place, column, _BOUNDS.get(name, _UNIT))
+        for place, (name, column) in enumerate(columns.items())
+    }
     rows = [row for problem in problems for row in problem.rows]
     entry = {
         "state": "thin" if counts["clusters"] < how.thin_below else "ok",
@@ -201,7 +213,7 @@ def _entry(
         "hallucinated": {**scores["hallucinated"], **_id_counts(rows, "hallucinated_ids")},
         "unviewed": {**scores["unviewed"], **_id_counts(rows, "unviewed_ids")},
         "discipline": {"clean": scores["clean"], "violations": _violations(rows)},
-        **{name: {**scores[name], "scored_attempts": _known(rows, name)} for name in _MEANS},
+        **{name: {**scores[name], "scored_attempts": _known(rows, name)} for name in (*_MEANS, "process_score")},
         "usage": usage(problems),
     }
     return entry, draws
@@ -226,6 +238,7 @@ def _columns(problems: list[Attempted], ks: Sequence[int]) -> dict[str, Column]:
         "unviewed": of_traced("unviewed_ids", True),
         "clean": of_traced("discipline", False),
         **{name: mean_column(problems, name) for name in _MEANS},
+        "process_score": process_column(problems),
     }
 
 

@@ -100,10 +100,12 @@ def _scores(blocks: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _conduct(blocks: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    rows = [["category", "process", "format", "length", "clean protocol", "hallucinated ids", "unviewed ids"]]
+    rows = [
+        ["category", "process", "conduct", "format", "length", "clean protocol", "hallucinated ids", "unviewed ids"]
+    ]
     for name, entry in blocks.items():
         ids = [f"{_percent(entry[kind]['value'])} ({entry[kind]['ids']} ids)" for kind in ("hallucinated", "unviewed")]
-        means = [f"{entry[kind]['value']:.2f}" for kind in ("process_score", "format", "length")]
+        means = [_plain(entry[kind]["value"]) for kind in ("process_score", "conduct_score", "format", "length")]
         rows.append([_shown(name), *means, _percent(entry["discipline"]["clean"]["value"]), *ids])
     return rows
 
@@ -128,6 +130,9 @@ def _notes(metrics: Mapping[str, Any]) -> list[str]:
         lines.append(f"thin: only {overall['clusters']} clusters, too few for a firm interval")
     if any(_degenerate(entry) for entry in (overall, *metrics["categories"].values())):
         lines.append(f"* {UNSEEN_NOTE}")
+    grounded = overall.get("process_score", {}).get("n", 0)
+    if grounded < overall["problems"]:
+        lines.append(f"process: {grounded} of {overall['problems']} problems have a reference (a strict success)")
     outcomes = overall.get("outcomes", {})
     if outcomes:
         lines.append("outcomes: " + ", ".join(f"{name} {count}" for name, count in outcomes.items()))
@@ -189,6 +194,10 @@ def _interval(interval: Mapping[str, Any] | None, *, scale: str) -> str:
         return "[no interval]"
     mark = "" if interval["note"] is None else "*"
     return f"[{scale.format(100 * interval['low'])}, {scale.format(100 * interval['high'])}]{mark}"
+
+
+def _plain(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.2f}"
 
 
 def _percent(value: float | None) -> str:

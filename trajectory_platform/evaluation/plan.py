@@ -25,7 +25,8 @@ class RolloutPlan(BaseModel):
     """Which problems are attempted in the sandbox, how often, and how replies are drawn.
 
     ``problems`` problems of the pool are drawn by keyed hash, one of each leak cluster before a second of any: the same
-    ones for every checkpoint of a day.
+    ones for every checkpoint of a day. The pool ``fresh`` rotates: the held-out problems of the newest suite alone, of
+    which no checkpoint has ever seen a variant; those of them that are sealed only with a ``sealed_reason``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -34,7 +35,7 @@ class RolloutPlan(BaseModel):
     temperature: float = Field(0.0, ge=0, description="0 = greedy, where every attempt would be the same one")
     top_p: float = Field(1.0, gt=0, le=1)
     concurrency: int = Field(8, ge=1, description="attempts in flight")
-    pool: Literal["dev", "sealed"] = "dev"
+    pool: Literal["dev", "sealed", "fresh"] = "dev"
     sealed_reason: str | None = Field(None, description="why the sealed pool is opened; recorded in the lake's ledger")
     limits: RolloutLimits = RolloutLimits()
 

@@ -98,9 +98,7 @@ def open_policy(
 
 
 def _script(name: str, form: str) -> ScriptedPolicy:
-    from trajectory_platform.evaluation.example_scripts import SCRIPTS
+    from trajectory_platform.evaluation.example_scripts import find_script
 
-    if name not in SCRIPTS:
-        raise Abort(f"no script is named {name!r}; there are {', '.join(sorted(SCRIPTS))}")
-    script, version = SCRIPTS[name]
+    script, version = find_script(name)
     return ScriptedPolicy(script, name=f"script:{name}@{version}", form=form)

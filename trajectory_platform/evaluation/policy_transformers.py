@@ -16,15 +16,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from trajectory_platform import jsontext
 from trajectory_platform.errors import Abort, FailPartition, RejectRow
 from trajectory_platform.evaluation.context import ContextPolicy, prompt_ids
 from trajectory_platform.evaluation.environment import CONTEXT_FULL, Reply, TurnRequest
 from trajectory_platform.evaluation.generation import Generated, Wanted, generate
+from trajectory_platform.evaluation.kv_cache import PrefixStore, use_grouped_decode
 from trajectory_platform.evaluation.policy_sampling import Sampling, turn_seed
+from trajectory_platform.identity import sha256_hex
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+_COUNTS = ("replies", "batches", "prompt_tokens", "reused_tokens", "completion_tokens", "seconds")
+_SAME_PROMPTS = 256  # histories whose prompt is remembered: the samples of one problem begin with the same one
+REUSE_BYTES = 1 << 29
 GATHER_S = 0.002  # quiet time after which a batch is closed; a batch takes a hundred times as long
 
 
@@ -43,12 +49,15 @@ class TransformersPolicy:
 
     Attributes:
         name: identity of what answers, the way of drawing included.
-        counts: ``replies``, ``batches``, ``prompt_tokens``, ``completion_tokens``; ``seconds`` of generation, measured.
+        counts: ``replies``, ``batches``, ``prompt_tokens``, ``reused_tokens`` of them, ``completion_tokens``;
+            ``seconds`` of generation, measured.
 
     Args:
         model, tokenizer: as ``load_checkpoint`` returns them; the model in evaluation mode.
         context: the context policy of the checkpoint's recipe.
         keep_tokens: every ``Reply.extra`` carries ``{prompt_ids, token_ids, logprobs}`` (for training on rollouts).
+        reuse_bytes: memory for the prefixes of attempts that go on (``kv_cache``); 0 keeps none. Whoever changes the
+            weights calls :meth:`forget`.
     """
 
     def __init__(
@@ -61,12 +70,15 @@ class TransformersPolicy:
         sampling: Sampling | None = None,
         max_batch: int = 16,
         keep_tokens: bool = False,
+        reuse_bytes: int = 0,
     ) -> None:
         self.sampling = sampling or Sampling()
         self.name = f"{name}|{self.sampling.label}"
-        self.counts = {"replies": 0, "batches": 0, "prompt_tokens": 0, "completion_tokens": 0, "seconds": 0.0}
+        self.counts: dict[str, float] = dict.fromkeys(_COUNTS, 0)
         self._model, self._tokenizer, self._context = model, tokenizer, context
         self._max_batch, self._keep_tokens = max_batch, keep_tokens
+        self._prefixes = PrefixStore(reuse_bytes) if reuse_bytes else None
+        self._prompts: dict[str, list[int] | None] = {}
         self._waiting: list[_Waiting] = []
         self._server: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="generation")
@@ -90,6 +102,11 @@ class TransformersPolicy:
         replies: dict[int, Reply] = {}
         self._answer(requests, [lambda: False] * len(requests), replies.__setitem__)
         return [replies[number] for number in range(len(requests))]
+
+    def forget(self) -> None:
+        """Forget the prefixes of attempts: the weights have changed."""
+        if self._prefixes is not None:
+            self._prefixes.clear()
 
     async def _serve(self) -> None:
         """Answer what waits until nothing does. Whatever happens, nobody is left waiting."""
@@ -137,7 +154,7 @@ class TransformersPolicy:
                 prompts.append((number, wanted))
             else:
                 deliver(number, wanted)
-        prompts.sort(key=lambda prompt: (len(prompt[1].ids), prompt[1].seed))
+        prompts.sort(key=lambda prompt: (prompt[1].new, len(prompt[1].ids), prompt[1].seed))
         for start in range(0, len(prompts), self._max_batch):
             batch = prompts[start : start + self._max_batch]
             try:
@@ -152,14 +169,26 @@ class TransformersPolicy:
 
     def _wanted(self, request: TurnRequest, cancelled: Callable[[], bool]) -> Wanted | Reply:
         try:
-            ids = prompt_ids(self._tokenizer, request.messages, request.tools, self._context)
+            ids = self._prompt(request)
         except RejectRow as error:
             return Reply(error=str(error))
         if ids is None:
             return Reply(error=CONTEXT_FULL)
         limits = [self._context.reply_tokens, request.limits.reply_tokens, self.sampling.max_tokens]
         max_new = min(limit for limit in limits if limit is not None)
-        return Wanted(ids, max_new, turn_seed(request.task, request.turn, self.sampling.seed), cancelled)
+        reuse = None if self._prefixes is None else self._prefixes.find(request.task, ids)
+        seed = turn_seed(request.task, request.turn, self.sampling.seed)
+        return Wanted(ids, max_new, seed, cancelled, request.task, reuse)
+
+    def _prompt(self, request: TurnRequest) -> list[int] | None:
+        """``prompt_ids``, made once for equal histories."""
+        key = sha256_hex(jsontext.dumps([request.messages, request.tools]).encode())
+        if key not in self._prompts:
+            made = prompt_ids(self._tokenizer, request.messages, request.tools, self._context)
+            if len(self._prompts) >= _SAME_PROMPTS:
+                del self._prompts[next(iter(self._prompts))]
+            self._prompts[key] = made
+        return self._prompts[key]
 
     def _generate(self, wanted: Sequence[Wanted]) -> list[Generated]:
         begun = time.perf_counter()
@@ -170,10 +199,12 @@ class TransformersPolicy:
             pad=self._tokenizer.pad_token_id,
             temperature=self.sampling.temperature,
             top_p=self.sampling.top_p,
+            keep=None if self._prefixes is None else self._prefixes.keep,
         )
         self.counts["replies"] += len(made)
         self.counts["batches"] += 1
         self.counts["prompt_tokens"] += sum(len(one.ids) for one in wanted)
+        self.counts["reused_tokens"] += sum(len(one.ids) - one.new for one in wanted)
         self.counts["completion_tokens"] += sum(len(one.ids) for one in made)
         self.counts["seconds"] += time.perf_counter() - begun
         return made
@@ -218,6 +249,8 @@ def open_checkpoint(
         except FailPartition as error:
             raise Abort(f"{error}; pass a context for a folder that was not trained here") from error
     model, tokenizer = load_checkpoint(place, device=device)
+    if device == "cpu":
+        use_grouped_decode(model)
     return TransformersPolicy(
         model,
         tokenizer,
@@ -226,6 +259,7 @@ def open_checkpoint(
         sampling=sampling,
         max_batch=max_batch,
         keep_tokens=keep_tokens,
+        reuse_bytes=REUSE_BYTES,
     )
 
 

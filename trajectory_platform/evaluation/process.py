@@ -61,7 +61,8 @@ def read_policy(checkpoint: Path) -> tuple[Any, int]:
     recipe = yaml.safe_load(path.read_text("utf-8"))
     if not isinstance(recipe, dict) or "context" not in recipe:
         raise FailPartition(f"checkpoint {checkpoint.name}: its recipe.yaml names no context")
-    return ContextPolicy.model_validate(recipe["context"]), int(recipe.get("threads", 1))
+    hardware = recipe.get("hardware") or {}
+    return ContextPolicy.model_validate(recipe["context"]), int(hardware.get("threads", 1))
 
 
 if __name__ == "__main__":

@@ -304,16 +304,12 @@ class Asker:
         """Let the whole run wait with this model; asked to wait too long, do without it."""
         name = state.model.name
         tries.failures[name] += 1
-        wait = failure.retry_after or 0.0
-        if wait <= 0.0:  # "at once" from a server that has just refused is no time to wait
-            wait = min(FIRST_WAIT_S * 2 ** (tries.failures[name] - 1), LONGEST_BACKOFF_S)
-            if failure.kind != RATE_LIMITED:
-                wait /= FIRST_WAIT_S  # a restart is over sooner than a rate window
+        wait = backoff_s(failure, tries.failures[name])
         if wait > self.config.max_wait_s:
             self.disable(name, failure.kind)
             return
-        share = int(sha256_hex(f"{tries.nonce}|{tries.calls}".encode())[:4], 16) / 0xFFFF
-        state.paused_until = max(state.paused_until, self.clock() + wait * (1.0 + 0.1 * share))
+        spread = spread_of(f"{tries.nonce}|{tries.calls}")
+        state.paused_until = max(state.paused_until, self.clock() + wait * spread)
 
     def _read(self, model: JudgeModel, raw: RawReply, reservation: Reservation, tries: _Tries) -> JudgeReply:
         """Journal a reply with its cost; one without token counts that can be true is booked at its worst case."""
@@ -366,3 +362,17 @@ class Asker:
                 **row,
             }
         )
+
+
+def backoff_s(failure: CallFailure, failures: int) -> float:
+    """Seconds until a waiting failure is tried again: what the endpoint asked for, else longer with every failure."""
+    wait = failure.retry_after or 0.0
+    if wait > 0.0:  # "at once" from a server that has just refused is no time to wait
+        return wait
+    wait = min(FIRST_WAIT_S * 2.0 ** (failures - 1), LONGEST_BACKOFF_S)
+    return wait if failure.kind == RATE_LIMITED else wait / FIRST_WAIT_S  # a restart is over sooner than a rate window
+
+
+def spread_of(key: str) -> float:
+    """A factor of 1 to 1.1 that is the same for the same key: what failed together must not come back together."""
+    return 1.0 + 0.1 * int(sha256_hex(key.encode())[:4], 16) / 0xFFFF

@@ -1,4 +1,4 @@
-"""Money and tokens of LLM judging: the worst case is reserved before a call and settled after it (case E14).
+"""Money and tokens of paid models: the worst case is reserved before a call and settled after it (case E14).
 
 Calls that run side by side can therefore never pass one limit together, as they would if each looked only at what was
 booked already.
@@ -43,7 +43,10 @@ class Spending:
 
     def reserve(self, model: JudgeModel, messages: Sequence[dict[str, str]]) -> Reservation | None:
         """Room for one call, or None when a limit would not cover its worst case."""
-        wanted = worst_case(model, messages)
+        return self.hold(worst_case(model, messages))
+
+    def hold(self, wanted: Reservation) -> Reservation | None:
+        """Room for a call of this worst case, or None when a limit would not cover it."""
         held_usd = sum(one.usd for one in self._reserved)
         held_tokens = sum(one.tokens for one in self._reserved)
         limit = self.budget
@@ -71,8 +74,13 @@ class Spending:
 def worst_case(model: JudgeModel, messages: Sequence[dict[str, str]]) -> Reservation:
     """Upper bound of one call: the prompt by its bytes, the reply by its token limit."""
     size = sum(len(message["content"].encode("utf-8", "replace")) for message in messages)
-    prompt = size // BYTES_PER_TOKEN + MESSAGE_OVERHEAD_TOKENS * len(messages) + SCHEMA_TOKENS
-    return Reservation(model.cost(prompt, model.max_tokens), prompt + model.max_tokens)
+    return bound(model, size, len(messages), model.max_tokens)
+
+
+def bound(model: JudgeModel, prompt_bytes: int, messages: int, reply_tokens: int) -> Reservation:
+    """Upper bound of a call with so many bytes in so many messages and a reply of at most so many tokens."""
+    prompt = prompt_bytes // BYTES_PER_TOKEN + MESSAGE_OVERHEAD_TOKENS * messages + SCHEMA_TOKENS
+    return Reservation(model.cost(prompt, reply_tokens), prompt + reply_tokens)
 
 
 class Forecast(NamedTuple):

@@ -1,4 +1,4 @@
-"""One call to one judge model through litellm, and what became of it. The only module that imports litellm.
+"""One call to one judge model, or teacher, through litellm, and what became of it. The only module that imports it.
 
 litellm speaks to every provider; its own retries, fallbacks, cooldowns and cache are switched off, because there must
 be one owner of retries (case E12), because its cache keys leave parameters out (case E11), and because a price it does
@@ -9,10 +9,11 @@ fetched at import.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from trajectory_platform.errors import Abort
+from trajectory_platform import jsontext
+from trajectory_platform.errors import Abort, RejectRow
 from trajectory_platform.escaping import escaped
 from trajectory_platform.judging.judge_http import SEEN, Seen, close_connections, retry_after, watched_client
 from trajectory_platform.judging.judge_models import JudgeConfig, JudgeModel
@@ -135,25 +136,51 @@ class JudgeRouter:
             options["response_format"] = {"type": "json_schema", "json_schema": RESPONSE_SCHEMA}
         elif model.structured_output == "json_object":
             options["response_format"] = {"type": "json_object"}
+        return self._reply(await self._call(model, messages, options))
+
+    async def complete(
+        self, model: JudgeModel, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """One call of any kind, which makes one request: a chat completion as a JSON object, keys taken out of it.
+
+        Args:
+            messages: in the API's form, tool calls and tool results among them.
+            options: further fields of the request, e.g. ``tools``; they win over the model's own.
+
+        Raises:
+            CallFailure: no reply, with the kind of failure.
+        """
+        response = await self._call(model, messages, options)
+        try:
+            text = self._without_keys(jsontext.dumps(response.model_dump(mode="json", warnings=False)))
+            value = jsontext.parse(text.encode()).value
+        except (AttributeError, TypeError, ValueError, RejectRow):
+            raise CallFailure(BROKEN_BODY, "the answer is no completion", maybe_billed=True) from None
+        if not isinstance(value, dict) or not value.get("choices"):
+            raise CallFailure(BROKEN_BODY, "the answer has no choices", maybe_billed=True)
+        return value
+
+    async def _call(self, model: JudgeModel, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Any:
         seen = Seen()
         token = SEEN.set(seen)
         try:
-            response = await self._router.acompletion(
-                model=model.name,
-                messages=list(messages),
-                temperature=model.temperature,
-                max_tokens=model.max_tokens,
-                timeout=model.timeout_s,
-                num_retries=0,
-                max_retries=0,
-                **options,
+            return await self._router.acompletion(
+                **{
+                    "model": model.name,
+                    "messages": list(messages),
+                    "temperature": model.temperature,
+                    "max_tokens": model.max_tokens,
+                    "timeout": model.timeout_s,
+                    "num_retries": 0,
+                    "max_retries": 0,
+                    **options,
+                }
             )
         except Exception as error:  # noqa: BLE001 - every provider's client raises its own; all become one kind
             # The cause is dropped on purpose: its text may repeat headers of the request.
             raise self._failure(error, seen) from None
         finally:
             SEEN.reset(token)
-        return self._reply(response)
 
     async def close(self) -> None:
         """Close the connections of the running event loop."""

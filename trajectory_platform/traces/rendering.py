@@ -141,11 +141,21 @@ def _assistant(message: Mapping[str, Any], position: int) -> dict[str, Any]:
     for tag in REPLY_TAGS:
         if tag in content or tag in thinking:
             raise RejectRow("tag_in_reply", f"message {position} contains {tag}")
-    reply: dict[str, Any] = {"role": "assistant", "content": content, "reasoning_content": thinking}
+    reply: dict[str, Any] = {"role": "assistant", "content": _begun(content), "reasoning_content": thinking}
     calls = [_call(call, position) for call in message.get("tool_calls") or []]
     if calls:
         reply["tool_calls"] = calls
     return reply
+
+
+def _begun(content: str) -> str:
+    """Text without blank lines before it: their line ends would share a token with the one that opens the turn.
+
+    Then the turn would begin inside a token, and no prompt could end where training says it does.
+    """
+    text = content.lstrip()
+    lead = content[: len(content) - len(text)]
+    return text if "\n" in lead or "\r" in lead else content
 
 
 def _call(call: Mapping[str, Any], position: int) -> dict[str, Any]:

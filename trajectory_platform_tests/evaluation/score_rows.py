@@ -39,7 +39,10 @@ def score_row(
         "lenient_success": success,
         "format": 1.0,
         "length": 0.25,
+        "conduct_score": 0.5,
         "process_score": 0.5,
+        "process_reference": "run:teacher",
+        "process_version": "turn-reward-1",
         "recommended_ids": ["1"],
         "hallucinated_ids": [],
         "unviewed_ids": [],
@@ -58,7 +61,8 @@ def score_row(
 def no_trace(key: str, sample: int, outcome: str, **more: Any) -> dict[str, Any]:
     """An attempt that failed without a trace."""
     nothing: dict[str, Any] = dict.fromkeys(("trace_id", "lenient_success", "format", "length"))
-    nothing |= {"process_score": None, "prompt_tokens": None, "completion_tokens": None, "recommended_ids": []}
+    nothing |= {"process_score": None, "conduct_score": None}
+    nothing |= {"prompt_tokens": None, "completion_tokens": None, "recommended_ids": []}
     return score_row(key, sample, **{**nothing, "outcome": outcome, "ending": outcome, "reason": outcome, **more})
 
 
@@ -80,7 +84,8 @@ def random_rows(seed: int, *, problems: int, samples: int, rate: float, name: st
             checkpoint_id=name,
             hallucinated_ids=["9"] * (draw.random() < 0.1),
             discipline=["no_terminate"] * (draw.random() < 0.2),
-            process_score=draw.random(),
+            process_score=2 * draw.random() - 1,
+            conduct_score=draw.random(),
         )
         for number in range(problems)
         for sample in range(samples)

@@ -1,4 +1,4 @@
-"""The process score: each part is earned by acting well, lost by its own fault alone, and doing nothing earns none."""
+"""The conduct score: each part is earned by acting well, lost by its own fault alone, and doing nothing earns none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trajectory_platform.evaluation.conduct import PARTS, assess, process_score
+from trajectory_platform.evaluation.conduct import PARTS, assess, conduct_score
 from trajectory_platform_tests.evaluation.score_rows import conversation
 
 ROWS = [
@@ -51,14 +51,14 @@ def test_a_careful_attempt_earns_every_part() -> None:
 
 @pytest.mark.parametrize("turns", [[], [{"think": "hm"}], [{"think": "111 costs 431.5"}]])
 def test_doing_nothing_earns_nothing(turns: Turns) -> None:
-    assert process_score(conversation(*turns)) == 0.0
+    assert conduct_score(conversation(*turns)) == 0.0
 
 
 def test_the_score_is_the_mean_of_its_parts() -> None:
     turns = good()[:1] + good()[3:]
     found = assess(conversation(*turns))
     assert found.score == pytest.approx(sum(found.parts.values()) / 8)
-    assert process_score(conversation(*turns)) == found.score
+    assert conduct_score(conversation(*turns)) == found.score
 
 
 def test_each_fault_costs_its_own_part_only() -> None:
@@ -140,9 +140,9 @@ def test_broken_calls_are_read_without_raising(damage: dict[str, str]) -> None:
     for message in messages:
         for call in message.get("tool_calls", ()):
             call["function"].update(damage)
-    assert 0.0 <= process_score(messages) < 1.0
-    assert 0.0 <= process_score([message for message in messages if message["role"] != "tool"]) < 1.0
-    assert 0.0 <= process_score([message for message in messages if message["role"] != "assistant"]) == 0.0
+    assert 0.0 <= conduct_score(messages) < 1.0
+    assert 0.0 <= conduct_score([message for message in messages if message["role"] != "tool"]) < 1.0
+    assert 0.0 <= conduct_score([message for message in messages if message["role"] != "assistant"]) == 0.0
 
 
 def test_the_messages_are_left_as_they_are() -> None:
@@ -156,5 +156,5 @@ def test_it_is_fast_enough_for_a_day() -> None:
     messages = conversation(*good())
     started = time.process_time()
     for _ in range(200):
-        process_score(messages)
+        conduct_score(messages)
     assert (time.process_time() - started) / 200 < 0.001  # about 0.1 ms on the development machine

@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from trajectory_platform.evaluation.environment import TIMEOUT, Reply
 from trajectory_platform.evaluation.eval_problems import EvalProblem, Selection
 from trajectory_platform.evaluation.eval_rows import Measured, Rules, score_table
 from trajectory_platform.evaluation.metrics import task_metrics
 from trajectory_platform.evaluation.rollout_rows import rollout_row
+from trajectory_platform.evaluation.turn_rewards import TURN_REWARD_VERSION, Reference
 from trajectory_platform.lake.tables import ROLLOUTS
 from trajectory_platform.sandbox.problems import Problem, parse_problem
 from trajectory_platform_tests.evaluation import acting
@@ -44,7 +46,13 @@ def scored(replies: Any, *, chosen: list[EvalProblem] | None = None, samples: in
     table = pa.Table.from_pylist([row], schema=ROLLOUTS.schema())
     selection = Selection(chosen or [problem()], more.get("no_reward", []), 1)
     found: list[Row] = score_table(
-        table, selection, world.catalogue, Rules(), samples=samples, measured=MEASURED
+        table,
+        selection,
+        world.catalogue,
+        Rules(),
+        samples=samples,
+        measured=MEASURED,
+        references=more.get("references"),
     ).to_pylist()
     return found
 
@@ -57,8 +65,31 @@ def test_an_honest_attempt_is_a_success_with_its_conduct() -> None:
     (row,) = scored(acting.honest())
     assert (row["outcome"], row["success"], row["reason"], row["ending"]) == ("success", True, None, "terminate")
     assert row["recommended_ids"] == ["11"] and not row["hallucinated_ids"] and not row["unviewed_ids"]
-    assert row["process_score"] > 0.8 and row["lenient_success"] and not row["truncated"]
+    assert row["conduct_score"] > 0.8 and row["lenient_success"] and not row["truncated"]
     assert (row["pool"], row["cluster_id"], row["steps"], row["prompt_tokens"]) == ("dev", "lc-0", 4, 400)
+
+
+def test_the_process_score_is_measured_against_the_reference_of_the_problem() -> None:
+    taught = Reference("key-0", "run:teacher", acting.attempt(acting.honest(), acting.market()).environment.messages)
+    (own,) = scored(acting.honest(), references={"key-0": taught})
+    assert own["process_score"] == pytest.approx(1.0)
+    assert (own["process_reference"], own["process_version"]) == ("run:teacher", TURN_REWARD_VERSION)
+    (cut,) = scored(
+        [*acting.honest()[:1], acting.spoken("I thi", finish_reason="length")], references={"key-0": taught}
+    )
+    assert cut["process_score"] < 0.1
+    (silent,) = scored([Reply("", finish_reason="length")], references={"key-0": taught})
+    assert silent["process_score"] == -1.0
+    (unknown,) = scored(acting.honest(), references={"key-1": taught})
+    assert (unknown["process_score"], unknown["process_reference"], unknown["process_version"]) == (None, None, None)
+
+
+def test_an_attempt_that_left_nothing_names_the_reference_without_a_score() -> None:
+    taught = Reference("key-7", "run:teacher", acting.attempt(acting.honest(), acting.market()).environment.messages)
+    rows = scored(acting.honest(), chosen=[problem(), problem(7)], references={"key-7": taught})
+    lost = next(row for row in rows if row["problem_key"] == "key-7")
+    assert (lost["process_score"], lost["process_reference"]) == (None, "run:teacher")
+    assert task_metrics(rows, seed=0, resamples=100)["overall"]["process_score"]["value"] == 0.0
 
 
 def test_the_wrong_product_is_a_failure() -> None:

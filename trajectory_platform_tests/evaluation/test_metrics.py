@@ -207,6 +207,15 @@ def test_scores_an_attempt_did_not_get_are_zero_in_the_mean() -> None:
     assert (found["value"], found["scored_attempts"]) == (0.4, 1)
 
 
+def test_problems_without_a_reference_say_nothing_about_the_process() -> None:
+    alone = {"process_score": None, "process_reference": None, "process_version": None}
+    rows = [score_row("a", process_score=-0.6), score_row("b", 0, **alone), score_row("b", 1, **alone)]
+    found = measured(rows)["overall"]["process_score"]
+    assert (found["value"], found["n"], found["scored_attempts"]) == (-0.6, 1, 1)
+    none = measured([score_row("a", **alone)])["overall"]["process_score"]
+    assert (none["value"], none["n"]) == (None, 0)
+
+
 def test_costs_count_failures_and_are_undefined_where_nothing_was_solved() -> None:
     rows = [score_row("a", 0, success=True), score_row("a", 1, success=True), score_row("b", 0), score_row("b", 1)]
     cost = measured(rows)["overall"]["usage"]["cost_usd"]
