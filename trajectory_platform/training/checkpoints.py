@@ -12,18 +12,19 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from trajectory_platform.errors import FailPartition
 from trajectory_platform.identity import digest_lines
+from trajectory_platform.training.loss_mask import LOSS_MASK
 
 SCRATCH = ".scratch"
 MANIFEST = "manifest.json"
 REQUIRED = ("config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja", "recipe.yaml")
-PACKAGES = ("torch", "transformers", "trl", "tokenizers", "safetensors", "accelerate", "datasets", "numpy")
+PACKAGES = ("torch", "transformers", "trl", "peft", "tokenizers", "safetensors", "accelerate", "datasets", "numpy")
 _ID = re.compile(r"[a-z_]+-\d{4}-\d{2}-\d{2}-[0-9a-f]{12}")
 
 
@@ -35,9 +36,9 @@ def checkpoint_id(stage: str, day: str, identity: str) -> str:
     return made
 
 
-def trace_list_digest(trace_ids: Sequence[str]) -> str:
-    """Digest of the sorted ids of the traces that were trained on."""
-    return digest_lines(sorted(trace_ids))
+def trace_list_digest(traces: Iterable[Mapping[str, Any]]) -> str:
+    """Digest of the traces that were trained on, each with its role; rows of ``checkpoint_traces`` will do."""
+    return digest_lines(sorted(f"{row['role']}:{row['trace_id']}" for row in traces if row["role"] != "dev"))
 
 
 def package_versions() -> dict[str, str]:
@@ -53,16 +54,21 @@ def write_checkpoint(
     recipe_yaml: str,
     manifest: Mapping[str, Any],
     rows_report: Mapping[str, Any],
+    state: Mapping[str, Any] | None = None,
+    loss_mask: Mapping[str, Any] | None = None,
 ) -> None:
     """Fill a scratch folder: weights as safetensors, tokenizer, template, recipe, report, and last the manifest.
 
-    The manifest gets ``files``: name -> SHA-256 of every other file.
+    The manifest gets ``files``: name -> SHA-256 of every other file. ``state``: the weights, where the model does not
+    hold them whole. ``loss_mask``: the picture of one row, if there is one.
     """
     folder.mkdir(parents=True, exist_ok=False)
-    model.save_pretrained(folder, safe_serialization=True)
+    model.save_pretrained(folder, safe_serialization=True, **({"state_dict": dict(state)} if state is not None else {}))
     tokenizer.save_pretrained(folder)
     (folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
     (folder / "rows_report.json").write_text(_json(rows_report), "utf-8")
+    if loss_mask is not None:
+        (folder / LOSS_MASK).write_text(_json(loss_mask), "utf-8")
     files = {path.name: _digest(path) for path in sorted(folder.iterdir())}
     missing = [name for name in REQUIRED if name not in files]
     if missing:

@@ -7,9 +7,10 @@ turns before the first step is taken.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajectory_platform.errors import FailPartition, RejectRow
@@ -27,7 +28,11 @@ MAX_IDS = 50  # ids named in an error message; all of them are in the report
 
 @dataclass(frozen=True)
 class TraceRow:
-    """One trace of the train pool, as parsed from the lake's JSON text columns."""
+    """One trace of the train pool, as parsed from the lake's JSON text columns.
+
+    ``role``: what the row is to the stage (``lake.tables.CHECKPOINT_ROLES``); ``extra``: what its trainer needs
+    besides.
+    """
 
     trace_id: str
     leak_cluster: str
@@ -36,6 +41,13 @@ class TraceRow:
     weight: float = 1.0
     trace_day: str = ""
     problem_key: str = ""
+    role: str = "train"
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(trace id, role): what a row is known by in a stage."""
+        return self.trace_id, self.role
 
     def digest(self) -> str:
         """Digest of what the model sees; a missing, null or empty tool list is the same (case B12)."""
@@ -50,6 +62,7 @@ class Example(NamedTuple):
     input_ids: list[int]
     labels: list[int]
     context: Context
+    role: str = "train"
 
 
 class Built(NamedTuple):
@@ -60,10 +73,19 @@ class Built(NamedTuple):
 
 
 def rows_of(table: pa.Table) -> tuple[list[TraceRow], list[dict[str, str]]]:
-    """(rows sorted by ``trace_id``, dropped rows with reason) of a table with the columns of a job's row file."""
+    """(rows sorted by ``trace_id`` and role, dropped rows with reason) of a table with the columns of a job's row file.
+
+    Raises:
+        FailPartition: the same trace twice in one role.
+    """
     rows: list[TraceRow] = []
     dropped: list[dict[str, str]] = []
-    for record in sorted(table.to_pylist(), key=lambda record: record["trace_id"]):
+    seen: set[tuple[str, str]] = set()
+    for record in sorted(table.to_pylist(), key=_key_of):
+        key = _key_of(record)
+        if key in seen:
+            raise FailPartition(f"row {key[0]} stands twice among the {key[1]} rows")
+        seen.add(key)
         try:
             rows.append(
                 TraceRow(
@@ -74,11 +96,29 @@ def rows_of(table: pa.Table) -> tuple[list[TraceRow], list[dict[str, str]]]:
                     weight=float(record.get("weight") if record.get("weight") is not None else 1.0),
                     trace_day=record.get("trace_day") or "",
                     problem_key=record.get("problem_key") or "",
+                    role=key[1],
+                    extra=_extra(record.get("extra")),
                 )
             )
         except RejectRow as error:
-            dropped.append({"trace_id": record["trace_id"], "reason": error.reason, "detail": error.detail})
+            dropped.append({"trace_id": key[0], "role": key[1], "reason": error.reason, "detail": error.detail})
     return rows, dropped
+
+
+def _key_of(record: Mapping[str, Any]) -> tuple[str, str]:
+    return record["trace_id"], record.get("role") or "train"
+
+
+def _extra(text: str | None) -> dict[str, Any]:
+    if not text:
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RejectRow("bad_extra", str(error)) from error
+    if not isinstance(value, dict):
+        raise RejectRow("bad_extra", "expected an object")
+    return value
 
 
 def renderable(rows: Iterable[TraceRow], policy: ContextPolicy) -> tuple[list[TraceRow], list[dict[str, str]]]:
@@ -181,13 +221,13 @@ def preflight(
 def roles_of(tokenizer: PreTrainedTokenizerBase, input_ids: Sequence[int]) -> list[str]:
     """The role of the message each token belongs to (Qwen3 prints tool results as ``user`` with a response tag)."""
     start = tokenizer.convert_tokens_to_ids("<|im_start|>")
-    response = tokenizer.convert_tokens_to_ids("<tool_response>")
     starts = [position for position, token in enumerate(input_ids) if token == start]
     roles = ["none"] * (starts[0] if starts else len(input_ids))
     for begin, end in zip(starts, [*starts[1:], len(input_ids)], strict=True):
-        message = input_ids[begin:end]
-        role = str(tokenizer.decode(list(message[1:17]))).split("\n", 1)[0].strip()
-        roles += ["tool" if role == "user" and response in message else role] * len(message)
+        opening = str(tokenizer.decode(list(input_ids[begin + 1 : min(begin + 17, end)])))
+        role, _, text = opening.partition("\n")
+        role = "tool" if role.strip() == "user" and text.startswith("<tool_response>") else role.strip()
+        roles += [role] * (end - begin)
     return roles
 
 
@@ -206,7 +246,7 @@ def _example(row: TraceRow, context: Context) -> Example:
     labels = [IGNORED] * len(context.input_ids)
     for turn in context.turns:
         labels[turn.start : turn.stop] = context.input_ids[turn.start : turn.stop]
-    return Example(row.trace_id, row.leak_cluster, context.input_ids, labels, context)
+    return Example(row.trace_id, row.leak_cluster, context.input_ids, labels, context, row.role)
 
 
 def _why_nothing(found: Contexts) -> dict[str, str]:
@@ -249,13 +289,20 @@ def _compare_texts(
             before = _text(tokenizer, seen[:position], row.tools, prompt=True)
             whole = _text(tokenizer, seen[: position + 1], row.tools, prompt=False)
             trained = tokenizer.decode(example.input_ids[turn.start : turn.stop])
-            if not whole.startswith(before) or whole[len(before) :] != trained:
+            expected = _as_tokens_say(tokenizer, whole[len(before) :])
+            if not whole.startswith(before) or expected != trained:
                 raise FailPartition(
                     f"row {row.trace_id}, turn {turn.number}: the trained text is not the assistant turn "
-                    f"(trained {trained[:120]!r}, expected {whole[len(before) :][:120]!r})"
+                    f"(trained {trained[:120]!r}, expected {expected[:120]!r})"
                 )
             if tokenizer.eos_token not in trained:
                 raise FailPartition(f"row {row.trace_id}, turn {turn.number}: the end of the turn is not trained")
+
+
+def _as_tokens_say(tokenizer: Any, text: str) -> str:
+    """A text as its tokens spell it: Qwen's tokenizer composes accents (NFC), which is no fault of a row."""
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    return text if normalizer is None else str(normalizer.normalize_str(text))
 
 
 def _text(

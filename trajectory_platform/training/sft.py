@@ -1,17 +1,29 @@
-"""The supervised stage: TRL's ``SFTTrainer`` on rows that are already tokenised, masked and in order."""
+"""The supervised stages: TRL's ``SFTTrainer`` on rows that are already tokenised, masked and in order.
+
+``sft`` trains on the corpus, ``resft`` and ``teacher_sft`` on rows of their own mixed with it.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trajectory_platform.errors import FailPartition
-from trajectory_platform.evaluation.child import Report
-from trajectory_platform.evaluation.context import ContextPolicy
-from trajectory_platform.identity import digest_lines
+from trajectory_platform.evaluation.child import Report, rank, wait_for_ranks
+from trajectory_platform.identity import digest_json, digest_lines
 from trajectory_platform.traces.rendering import chat_messages
+from trajectory_platform.training.arguments import (
+    Steps,
+    callbacks,
+    history_of,
+    optimizers,
+    plan_steps,
+    resume_facts,
+    trainer_arguments,
+)
 from trajectory_platform.training.datasets import (
     Built,
     TraceRow,
@@ -20,32 +32,28 @@ from trajectory_platform.training.datasets import (
     preflight,
     renderable,
 )
+from trajectory_platform.training.loss_mask import sft_mask
+from trajectory_platform.training.packing import pack_rows
 from trajectory_platform.training.recipe import Recipe
-from trajectory_platform.training.sampling import Item, Plan, plan_order
+from trajectory_platform.training.resume import agree, resumable
+from trajectory_platform.training.sampling import Item, plan_order, times_of
+from trajectory_platform.training.stage_recipes import ResftStage, SftStage, TeacherStage
+from trajectory_platform.training.trained import Rows, Trained, final_weights
 
-
-class Trained(NamedTuple):
-    """A trained model with everything its checkpoint records.
-
-    Attributes:
-        times: trace_id -> how often it was drawn; traces never drawn are absent.
-        report: counts and lists of what was dropped, cut, folded, trained by role.
-        metrics: losses (deterministic); ``run``: seconds and speed (not).
-    """
-
-    model: Any
-    tokenizer: Any
-    times: dict[str, int]
-    report: dict[str, Any]
-    metrics: dict[str, Any]
-    history: list[dict[str, float]]
-    run: dict[str, Any]
+SftPart = SftStage | ResftStage | TeacherStage
 
 
 def train_sft(
-    rows: Sequence[TraceRow], dropped: Sequence[dict[str, str]], recipe: Recipe, *, scratch: Path, report: Report
+    rows: Rows,
+    recipe: Recipe,
+    stage: str,
+    *,
+    parent: Path | None,
+    folder: Path,
+    files: Mapping[str, Path],
+    report: Report,
 ) -> Trained:
-    """Train one model. ``dropped`` are rows that could not even be read; they count as lost.
+    """Train a supervised stage. Rows that could not be read count as lost.
 
     Raises:
         FailPartition: preflight failed, too many rows were lost, or the loss is not finite.
@@ -53,103 +61,108 @@ def train_sft(
     import torch
 
     torch.set_num_threads(recipe.threads)
+    part = _part(recipe, stage)
     seed = recipe.seed if recipe.seed is not None else 0
-    good, unrenderable = renderable(rows, recipe.context)
-    model, tokenizer = _model_and_tokenizer(good, recipe, seed, report)
-    built = build_examples(good, tokenizer, recipe.context, max_lost_share=1.0)
-    built.report["dropped_rows"] = [*dropped, *unrenderable, *built.report["dropped_rows"]]
-    built.report["rows"] = len(rows) + len(dropped)
-    check_lost_share(built.report, built.report["rows"], recipe.max_lost_share)
-    built.report.update(preflight(built, good, tokenizer, recipe.context))
-    plan = _plan(built, good, recipe, seed)
+    good, unrenderable = renderable(rows.rows, recipe.context)
+    _one_role_each(good)
+    model, tokenizer = _start(good, recipe, part, parent, report)
+    built = _build(rows, good, unrenderable, tokenizer, recipe)
+    laid = _lay_out(built, good, recipe, part, seed)
     report(
-        f"{built.report['rows_used']} of {built.report['rows']} traces, {len(plan.order)} contexts to train, "
+        f"{built.report['rows_used']} of {built.report['rows']} traces, {len(laid.order)} contexts to train, "
         f"{sum(parameter.numel() for parameter in model.parameters()) / 1e6:.2f} M parameters, "
         f"{len(tokenizer)} tokens in the vocabulary"
     )
-    history, run = _fit(model, tokenizer, built, plan, recipe, seed, scratch, report)
-    losses = [entry["loss"] for entry in history if "loss" in entry]
-    metrics = {
-        "steps": run.pop("steps"),
-        "first_loss": losses[0] if losses else None,
-        "last_loss": losses[-1] if losses else None,
-        "drawn_traces": len(plan.times),
-        "order_digest": digest_lines(f"{trace_id}/{number}" for trace_id, number in plan.order),
-    }
-    return Trained(model, tokenizer, plan.times, built.report, metrics, history, run)
+    trainer, history, run = _fit(model, tokenizer, laid, recipe, part, seed, folder, report)
+    roles = {row.trace_id: row.role for row in good}
+    times = {(trace_id, roles[trace_id]): float(count) for trace_id, count in times_of(laid.order).items()}
+    model, state = final_weights(trainer, recipe.hardware.precision)
+    return Trained(
+        model=model,
+        tokenizer=tokenizer,
+        times=times,
+        report=built.report,
+        metrics=_metrics(laid, times, history),
+        history=history,
+        run=run,
+        state=state,
+        loss_mask=sft_mask((one for group in built.examples.values() for one in group), tokenizer),
+    )
 
 
-def _model_and_tokenizer(rows: Sequence[TraceRow], recipe: Recipe, seed: int, report: Report) -> tuple[Any, Any]:
-    from trajectory_platform.training.model import build_model, load_base
-    from trajectory_platform.training.tokenizer import build_tokenizer, template_text
-
-    if recipe.model.base is not None:
-        return load_base(recipe.model.base, template_text(recipe.template))
-    report("training the tokenizer")
-    policy: ContextPolicy = recipe.context
-    chat = [(chat_messages(row.messages, max_result_chars=policy.max_result_chars).messages, row.tools) for row in rows]
-    tokenizer = build_tokenizer(chat, recipe)
-    return build_model(recipe.model, tokenizer, max_length=policy.max_length, seed=seed), tokenizer
+def _part(recipe: Recipe, stage: str) -> SftPart:
+    part = recipe.stage(stage)
+    if not isinstance(part, SftPart):
+        raise FailPartition(f"{stage} is no supervised stage")
+    return part
 
 
-def _plan(built: Built, rows: Sequence[TraceRow], recipe: Recipe, seed: int) -> Plan:
+def _one_role_each(rows: Sequence[TraceRow]) -> None:
+    twice = sorted(trace_id for trace_id, count in Counter(row.trace_id for row in rows).items() if count > 1)
+    if twice:
+        raise FailPartition(f"traces in two roles of one stage: {', '.join(twice[:20])}")
+
+
+def _start(
+    rows: Sequence[TraceRow], recipe: Recipe, part: SftPart, parent: Path | None, report: Report
+) -> tuple[Any, Any]:
+    from trajectory_platform.training.model import starting_model
+    from trajectory_platform.training.tokenizer import build_tokenizer
+
+    def new_tokenizer() -> Any:
+        report("training the tokenizer")
+        cap = recipe.context.max_result_chars
+        chat = [(chat_messages(row.messages, max_result_chars=cap).messages, row.tools) for row in rows]
+        return build_tokenizer(chat, recipe)
+
+    return starting_model(recipe, part, parent, new_tokenizer)
+
+
+def _build(
+    rows: Rows, good: list[TraceRow], unrenderable: list[dict[str, str]], tokenizer: Any, recipe: Recipe
+) -> Built:
+    built = build_examples(good, tokenizer, recipe.context, max_lost_share=1.0)
+    built.report["dropped_rows"] = [*rows.dropped, *unrenderable, *built.report["dropped_rows"]]
+    built.report["rows"] = len(rows.rows) + len(rows.dropped)
+    check_lost_share(built.report, built.report["rows"], recipe.max_lost_share)
+    built.report.update(preflight(built, good, tokenizer, recipe.context))
+    return built
+
+
+class _Laid(NamedTuple):
+    """Rows as the trainer takes them, and the contexts in them in order."""
+
+    dataset: Any
+    order: list[tuple[str, int]]
+    steps: Steps
+    tokens: int
+
+
+def _lay_out(built: Built, rows: Sequence[TraceRow], recipe: Recipe, part: SftPart, seed: int) -> _Laid:
+    """Draw, order, and pack if asked; ``max_steps`` counts the rows that the trainer sees."""
+    amount = part.amount
     items = [
-        Item(row.trace_id, row.weight, tuple(len(example.input_ids) for example in built.examples[row.trace_id]))
+        Item(row.trace_id, row.weight, tuple(len(one.input_ids) for one in built.examples[row.trace_id]), row.role)
         for row in rows
         if row.trace_id in built.examples
     ]
-    plan = plan_order(items, recipe, seed)
-    if not plan.order:
+    share = None if isinstance(part, SftStage) else part.corpus_share
+    drawn = amount.model_copy(update={"max_steps": None}) if amount.packing else amount
+    order = plan_order(items, drawn, seed, corpus_share=share).order
+    if not order:
         raise FailPartition("the recipe's epochs and token_budget leave no row to train on")
-    return plan
+    dataset = _dataset(built, order)
+    if amount.packing:
+        dataset = pack_rows(dataset, recipe.context.max_length, seed)
+        if amount.max_steps is not None:
+            dataset = dataset.select(range(min(len(dataset), amount.max_steps * amount.batch)))
+        packs = zip(dataset["trace_id"], dataset["context"], strict=True)
+        order = [slot for ids, numbers in packs for slot in zip(ids, numbers, strict=True)]
+    tokens = sum(len(built.examples[trace_id][number].input_ids) for trace_id, number in order)
+    return _Laid(dataset, order, plan_steps(amount, recipe.hardware, len(dataset)), tokens)
 
 
-def _fit(
-    model: Any,
-    tokenizer: Any,
-    built: Built,
-    plan: Plan,
-    recipe: Recipe,
-    seed: int,
-    scratch: Path,
-    report: Report,
-) -> tuple[list[dict[str, float]], dict[str, Any]]:
-    from transformers import PrinterCallback, set_seed
-    from trl import SFTTrainer
-
-    set_seed(seed)
-    dataset = _dataset(built, plan)
-    steps = -(-len(plan.order) // recipe.batch)
-    trainer = SFTTrainer(
-        model=model,
-        args=_arguments(recipe, seed, steps, scratch),
-        train_dataset=dataset,
-        processing_class=tokenizer,
-        callbacks=[_progress(report, steps)],
-    )
-    trainer.remove_callback(PrinterCallback)
-    prepared = trainer.train_dataset
-    if prepared["trace_id"][:] != dataset["trace_id"][:] or prepared["labels"][0] != dataset["labels"][0]:
-        raise FailPartition("the trainer changed the prepared rows; nothing was trained")
-    started, cpu = time.perf_counter(), time.process_time()
-    trainer.train()
-    seconds = time.perf_counter() - started
-    history = [_numbers(entry) for entry in trainer.state.log_history]
-    if any(entry.get("loss") is not None and not _finite(entry["loss"]) for entry in history):
-        raise FailPartition("the training loss is not finite")
-    tokens = sum(len(built.examples[trace_id][number].input_ids) for trace_id, number in plan.order)
-    run = {
-        "steps": trainer.state.global_step,
-        "seconds": round(seconds, 2),
-        "cpu_seconds": round(time.process_time() - cpu, 2),
-        "tokens": tokens,
-        "tokens_per_second": round(tokens / seconds),
-    }
-    report(f"trained {run['steps']} steps in {seconds:.0f} s, {run['tokens_per_second']} tokens a second")
-    return history, run
-
-
-def _dataset(built: Built, plan: Plan) -> Any:
+def _dataset(built: Built, order: Sequence[tuple[str, int]]) -> Any:
     from datasets import Dataset
 
     keys = [(trace_id, number) for trace_id, group in sorted(built.examples.items()) for number in range(len(group))]
@@ -159,60 +172,99 @@ def _dataset(built: Built, plan: Plan) -> Any:
         {
             "trace_id": [example.trace_id for example in flat],
             "leak_cluster": [example.leak_cluster for example in flat],
+            "role": [example.role for example in flat],
+            "context": [number for _, number in keys],
             "input_ids": [example.input_ids for example in flat],
             "labels": [example.labels for example in flat],
         }
     )
-    return dataset.select([position[slot] for slot in plan.order])
+    return dataset.select([position[slot] for slot in order])
 
 
-def _arguments(recipe: Recipe, seed: int, steps: int, scratch: Path) -> Any:
-    from trl import SFTConfig
+def _fit(
+    model: Any,
+    tokenizer: Any,
+    laid: _Laid,
+    recipe: Recipe,
+    part: SftPart,
+    seed: int,
+    folder: Path,
+    report: Report,
+) -> tuple[Any, list[dict[str, float]], dict[str, Any]]:
+    from transformers import PrinterCallback, set_seed
+    from trl import SFTConfig, SFTTrainer
 
-    optimiser = recipe.optimiser
-    return SFTConfig(
-        output_dir=str(scratch / "trainer"),
-        num_train_epochs=1,  # epochs are laid out in the order of the rows
-        per_device_train_batch_size=recipe.batch,
-        train_sampling_strategy="sequential",
-        max_length=None,  # rows are cut by evaluation.context, never by the trainer
-        dataset_kwargs={"skip_prepare_dataset": True},
-        learning_rate=optimiser.learning_rate,
-        weight_decay=optimiser.weight_decay,
-        adam_beta2=optimiser.beta2,
-        max_grad_norm=optimiser.max_grad_norm,
-        lr_scheduler_type=optimiser.schedule,
-        warmup_steps=round(optimiser.warmup_share * steps),
-        bf16=False,
-        use_cpu=True,
-        gradient_checkpointing=False,
-        report_to=[],
-        save_strategy="no",
-        logging_steps=max(1, steps // 20),
-        disable_tqdm=True,
-        seed=seed,
-        data_seed=seed,
-        dataloader_num_workers=0,
+    set_seed(seed)
+    steps, micro_batch, accumulation = laid.steps
+    given = trainer_arguments(
+        recipe, part, folder=folder, steps=steps, seed=seed, micro_batch=micro_batch, accumulation=accumulation
     )
+    arguments = SFTConfig(
+        **given,
+        train_sampling_strategy="sequential",
+        # rows are cut by evaluation.context, never by the trainer
+        max_length=recipe.context.max_length if part.amount.packing else None,
+        packing=part.amount.packing,
+        dataset_kwargs={"skip_prepare_dataset": True},
+    )
+    trainer = SFTTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=laid.dataset,
+        processing_class=tokenizer,
+        callbacks=callbacks(report, steps),
+        optimizers=optimizers(model, part.optimiser),
+    )
+    trainer.remove_callback(PrinterCallback)
+    prepared = trainer.train_dataset
+    if prepared["trace_id"][:] != laid.dataset["trace_id"][:] or prepared["labels"][0] != laid.dataset["labels"][0]:
+        raise FailPartition("the trainer changed the prepared rows; nothing was trained")
+    begun = _resume_point(resume_facts(given, recipe.hardware), laid, folder, report)
+    started, cpu = time.perf_counter(), time.process_time()
+    trainer.train(resume_from_checkpoint=str(begun) if begun is not None else None)
+    seconds = time.perf_counter() - started
+    share = 1 - _step_of(begun) / max(1, steps)
+    run = {
+        "steps": trainer.state.global_step,
+        "resumed_at": _step_of(begun),
+        "seconds": round(seconds, 2),
+        "cpu_seconds": round(time.process_time() - cpu, 2),
+        "tokens": laid.tokens,
+        "tokens_per_second": round(laid.tokens * share / seconds),
+    }
+    report(f"trained {run['steps']} steps in {seconds:.0f} s, {run['tokens_per_second']} tokens a second")
+    return trainer, history_of(trainer), run
 
 
-def _progress(report: Report, steps: int) -> Any:
-    from transformers import TrainerCallback
-
-    class Progress(TrainerCallback):
-        """Prints the loss at every logging step."""
-
-        def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
-            if logs and "loss" in logs:
-                report(f"step {state.global_step}/{steps} loss {float(logs['loss']):.3f}")
-
-    return Progress()
-
-
-def _numbers(entry: Mapping[str, Any]) -> dict[str, float]:
-    keep = ("step", "loss", "learning_rate", "grad_norm", "mean_token_accuracy")
-    return {key: float(entry[key]) for key in keep if entry.get(key) is not None}
+def _resume_point(shared: Mapping[str, Any], laid: _Laid, folder: Path, report: Report) -> Path | None:
+    """Where an earlier process of this very run stopped, or None."""
+    rows = (digest_json(row) for row in laid.dataset.select_columns(["trace_id", "context", "input_ids"]))
+    facts = {"rows": digest_lines(rows), **shared}
+    if rank() == 0:
+        agree(folder, facts)
+    wait_for_ranks()
+    begun = resumable(folder / "trainer")
+    if begun is not None:
+        report(f"going on from step {_step_of(begun)} of an earlier process")
+    return begun
 
 
-def _finite(value: float) -> bool:
-    return value == value and abs(value) != float("inf")
+def _step_of(saved: Path | None) -> int:
+    return int(saved.name.rpartition("-")[2]) if saved is not None else 0
+
+
+def _metrics(
+    laid: _Laid, times: Mapping[tuple[str, str], float], history: Sequence[Mapping[str, float]]
+) -> dict[str, Any]:
+    losses = [entry["loss"] for entry in history if "loss" in entry]
+    drawn: Counter[str] = Counter()
+    for (_, role), count in times.items():
+        drawn[role] += round(count)
+    return {
+        "steps": laid.steps.steps,
+        "first_loss": losses[0] if losses else None,
+        "last_loss": losses[-1] if losses else None,
+        "drawn_traces": len(times),
+        **{f"draws_{role}": count for role, count in sorted(drawn.items())},
+        "order_digest": digest_lines(f"{trace_id}/{number}" for trace_id, number in laid.order),
+    }

@@ -7,12 +7,14 @@ training breaks ties by token id.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trajectory_platform.errors import Abort
+from trajectory_platform.training.glue import glue_texts
 from trajectory_platform.training.recipe import Recipe, TokenizerSpec
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -21,6 +23,8 @@ TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<
 # makes a trace of search results about a third shorter; every byte still has a token, so any text round-trips.
 _WORDS = r"\p{N}{1,3}|\s?[^\s\p{L}\p{N}]+\p{L}*|\s?\p{L}+|\s+"
 MAX_CONSTANTS = 64
+MAX_GLUE = 48
+LEAST_GLUE = 20  # occurrences below which a stretch of text is no constant of the corpus
 
 
 def template_text(name: str) -> str:
@@ -37,7 +41,10 @@ def template_text(name: str) -> str:
 
 
 def train_tokenizer(texts: Iterable[str], constants: Sequence[str], spec: TokenizerSpec, template: str) -> Any:
-    """A fast tokenizer of about ``spec.vocab`` entries (plus the constants), with ``template`` as chat template."""
+    """A fast tokenizer of about ``spec.vocab`` entries (plus the constants), with ``template`` as chat template.
+
+    The vocabulary is learned from what lies between the constants: no entry is spent on text that has its token.
+    """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -55,7 +62,7 @@ def train_tokenizer(texts: Iterable[str], constants: Sequence[str], spec: Tokeni
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    inner.train_from_iterator(sorted(texts), trainer)
+    inner.train_from_iterator(_between(sorted(texts), constants), trainer)
     inner.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
     inner.add_tokens([AddedToken(text, special=False, normalized=False) for text in constants])
     tokenizer = PreTrainedTokenizerFast(
@@ -74,7 +81,10 @@ def build_tokenizer(
 ) -> Any:
     """Train the tokenizer of a recipe on (chat messages, tools) of the train pool."""
     template = template_text(recipe.template)
-    constants = constant_texts([tools for _, tools in rows]) if recipe.tokenizer.constant_text else []
+    constants: list[str] = []
+    if recipe.tokenizer.constant_text:
+        glue = glue_texts((messages for messages, _ in rows), MAX_GLUE, least=LEAST_GLUE)
+        constants = [*constant_texts([tools for _, tools in rows]), *TEMPLATE_PARTS, *glue]
     texts = [text for messages, _ in rows for text in message_texts(messages)]
     texts += [tool_line(tool) for tool in _distinct([tools for _, tools in rows])]
     return train_tokenizer(texts, constants, recipe.tokenizer, template)
@@ -101,9 +111,23 @@ def constant_texts(tools_of_rows: Sequence[Sequence[Mapping[str, Any]]]) -> list
     """Texts that get a token of their own: the schemas common in the corpus and the system block around them."""
     counted = Counter(tool_line(tool) for tools in tools_of_rows for tool in tools)
     common = sorted(counted, key=lambda line: (-counted[line], line))[:MAX_CONSTANTS]
-    return [*common, *_SYSTEM_BLOCK] if common else []
+    if not common:
+        return []
+    lists = Counter(tuple(map(tool_line, tools)) for tools in tools_of_rows if tools)
+    commonest = min(lists, key=lambda lines: (-lists[lines], lines))
+    return [*common, *_SYSTEM_BLOCK, "\n".join(commonest).join(_SYSTEM_BLOCK)]
 
 
+# What the Qwen3 templates print around the parts of a message, up to the marks of a turn: no token may reach over the
+# begin or the end of what the model writes, or the loss mask would.
+TEMPLATE_PARTS = (
+    "<think>\n",
+    "\n</think>\n\n",
+    "user\n",
+    "assistant\n",
+    "user\n<tool_response>\n",
+    "\n</tool_response>",
+)
 _SYSTEM_BLOCK = (
     "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
     "You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n",
@@ -111,6 +135,16 @@ _SYSTEM_BLOCK = (
     "<tool_call></tool_call> XML tags:\n<tool_call>\n"
     '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>',
 )
+
+
+def _between(texts: Iterable[str], constants: Sequence[str]) -> Iterator[str]:
+    """The texts without the constants, longest first as the tokenizer takes them."""
+    if not constants:
+        yield from texts
+        return
+    pattern = re.compile("|".join(re.escape(text) for text in sorted(constants, key=len, reverse=True)))
+    for text in texts:
+        yield from (part for part in pattern.split(text) if part)
 
 
 def _distinct(tools_of_rows: Sequence[Sequence[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:

@@ -12,15 +12,15 @@ from trajectory_platform_tests.training import shopping
 
 TINY = """
 name: tiny
-threads: 1
+hardware: {threads: 1}
 model: {hidden: 32, layers: 1, heads: 2, kv_heads: 1, head_dim: 16, mlp: 64}
 tokenizer: {vocab: 1200}
 context: {max_length: 1024, reply_tokens: 96, max_result_chars: 200}
-optimiser: {learning_rate: 0.01}
-epochs: 1
-batch: 4
-sampling: uniform
 min_traces: 4
+stages:
+  sft:
+    optimiser: {learning_rate: 0.01}
+    amount: {epochs: 1, batch: 4, sampling: uniform}
 evaluation: {max_turns: 12, batch: 8, bootstrap: 200}
 """
 
@@ -59,14 +59,4 @@ def checkpoint_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def trained(window: Window, recipe: Recipe, checkpoint_root: Path) -> Any:
     """The window's checkpoint, trained in a process of its own exactly as in production."""
-    from trajectory_platform.training.launch import train_checkpoint
-
-    return train_checkpoint(
-        day="2026-05-02",
-        splits=window.splits,
-        corpus=window.corpus,
-        recipe=recipe,
-        seed=7,
-        inputs=shopping.INPUTS,
-        checkpoint_root=checkpoint_root,
-    )
+    return shopping.train_stage(window, recipe, checkpoint_root)

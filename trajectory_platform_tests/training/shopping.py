@@ -129,6 +129,17 @@ def split_row(number: int, pool: str) -> dict[str, Any]:
     }
 
 
+def train_stage(window: Any, recipe: Any, root: Any, stage: str = "sft", **more: Any) -> Any:
+    """A stage of a recipe on a window's corpus rows, as the platform trains it."""
+    from trajectory_platform.training.launch import corpus_records, train_checkpoint, training_rows
+
+    if "rows" not in more:
+        train, _ = training_rows(window.splits, "sft")
+        more["rows"] = corpus_records(train, more.pop("corpus", window.corpus))
+    given = {"splits": window.splits, "inputs": INPUTS, "day": "2026-05-02", "seed": 7, **more}
+    return train_checkpoint(stage=stage, recipe=recipe, checkpoint_root=root, **given)
+
+
 def window(train: int = 16, dev: int = 6, sealed: int = 2) -> tuple[Any, Any]:
     """(splits, corpus columns) of one window as Arrow tables."""
     import pyarrow as pa

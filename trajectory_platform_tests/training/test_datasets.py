@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trajectory_platform.errors import FailPartition
-from trajectory_platform.evaluation.context import ContextPolicy, Turn
+from trajectory_platform.evaluation.context import ContextPolicy, Turn, prompt_ids
 from trajectory_platform.evaluation.guard import assert_no_overlap
 from trajectory_platform.evaluation.launch import evaluate_actions
 from trajectory_platform.evaluation.plan import ActionPlan
@@ -79,7 +79,7 @@ def test_preflight_stops_when_a_label_lies_on_a_tool_result(tokenizer: Any) -> N
     built = build_examples(rows, tokenizer, POLICY, max_lost_share=0)
     example = built.examples["run:000"][0]
     tool = roles_of(tokenizer, example.input_ids).index("tool")
-    example.labels[tool + 8] = example.input_ids[tool + 8]
+    example.labels[tool + 1] = example.input_ids[tool + 1]
     with pytest.raises(FailPartition, match="tool"):
         preflight(built, rows, tokenizer, POLICY)
 
@@ -238,3 +238,34 @@ def test_labels_are_the_ids_inside_turns_and_ignored_outside(tokenizer: Any) -> 
     inside = {at for turn in example.context.turns for at in range(turn.start, turn.stop)}
     for at, (token, label) in enumerate(zip(example.input_ids, example.labels, strict=True)):
         assert label == (token if at in inside else IGNORED)
+
+
+@pytest.fixture(scope="module")
+def qwen_like(recipe: Any) -> Any:
+    """A tokenizer that, as Qwen's, composes accents and has tokens of several line ends."""
+    from tokenizers import normalizers
+
+    from trajectory_platform.training.tokenizer import train_tokenizer
+
+    texts = ["one\n\ntwo \n\n", "assistant\n\n", *map(json.dumps, shopping.TOOLS)] * 20
+    made = train_tokenizer(texts, [], recipe.tokenizer, template_text("qwen3_training"))
+    made.backend_tokenizer.normalizer = normalizers.NFC()
+    return made
+
+
+@pytest.mark.parametrize("template", ["qwen3_training", "qwen3_instruct_2507_training"])
+@pytest.mark.parametrize("text", ["cafe\u0301", "\n\nwell", " \n \nwell", "\r\nwell", "\u212b", "\n", " well"])
+def test_odd_text_of_one_row_neither_stops_the_run_nor_moves_the_begin_of_a_turn(
+    qwen_like: Any, template: str, text: str
+) -> None:
+    qwen_like.chat_template = template_text(template)
+    call = {"id": "call_0", "type": "function", "function": {"name": "terminate", "arguments": json.dumps({"q": text})}}
+    answer = {"role": "tool", "tool_call_id": "call_0", "content": text}
+    spoken = {"role": "assistant", "content": text, "reasoning_content": text}
+    odd = row([{"role": "user", "content": text}, {**spoken, "tool_calls": [call]}, answer, spoken], shopping.TOOLS)
+    built = build_examples([odd], qwen_like, POLICY, max_lost_share=0.0)
+    preflight(built, [odd], qwen_like, POLICY)
+    (example,) = built.examples[odd.trace_id]
+    for turn, place in zip(example.context.turns, (1, 3), strict=True):
+        asked = prompt_ids(qwen_like, odd.messages[:place], odd.tools, POLICY)
+        assert asked == example.input_ids[: turn.start]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,22 +12,22 @@ from typing import Any
 
 import pytest
 
-from trajectory_platform.errors import FailPartition
-from trajectory_platform.evaluation.child import plain_runner, run_child
+from trajectory_platform.errors import Abort, FailPartition
+from trajectory_platform.evaluation.child import run_child
 from trajectory_platform.evaluation.launch import evaluate_actions
+from trajectory_platform.identity import digest_json
 from trajectory_platform.lake.tables import ACTION_SCORES, CHECKPOINT_TRACES, CHECKPOINTS
 from trajectory_platform.training import process
 from trajectory_platform.training.checkpoints import list_checkpoints, trace_list_digest, verify_checkpoint
-from trajectory_platform.training.launch import checkpoint_identity, train_checkpoint
+from trajectory_platform.training.launch import checkpoint_identity
 from trajectory_platform.training.recipe import Recipe
 from trajectory_platform_tests.training import shopping
+from trajectory_platform_tests.training.conftest import Window
 
 DAY = "2026-05-02"
 
 
-def train(window: Any, recipe: Recipe, root: Path, **more: Any) -> Any:
-    given = {"splits": window.splits, "corpus": window.corpus, "inputs": shopping.INPUTS, **more}
-    return train_checkpoint(day=DAY, recipe=recipe, seed=7, checkpoint_root=root, **given)
+train = shopping.train_stage
 
 
 def here(command: Sequence[str], env: Mapping[str, str]) -> None:
@@ -44,14 +42,15 @@ def never(command: Sequence[str], env: Mapping[str, str]) -> None:
 def test_a_checkpoint_is_complete_and_named_by_its_identity(
     trained: Any, recipe: Recipe, checkpoint_root: Path
 ) -> None:
-    identity = checkpoint_identity(recipe, shopping.INPUTS, None)
+    identity = checkpoint_identity(recipe, "sft", shopping.INPUTS, None)
     assert trained.checkpoint_id == f"sft-{DAY}-{identity[:12]}"
     assert list_checkpoints(checkpoint_root) == [trained.checkpoint_id]
     manifest = verify_checkpoint(trained.path)
     assert manifest["inputs"] == shopping.INPUTS and manifest["recipe"] == recipe.model_dump(mode="json")
     assert {"torch", "trl", "transformers"} <= set(manifest["packages"])
     assert manifest["rows"]["trained_tokens"]["tool"] == 0 < manifest["rows"]["trained_tokens"]["assistant"]
-    assert not list((checkpoint_root / ".scratch").iterdir())
+    assert manifest["recipe_digest"] == digest_json(recipe.model_dump(mode="json"))
+    assert not list((checkpoint_root / ".scratch").iterdir()) and not list((checkpoint_root / ".progress").iterdir())
 
 
 def test_the_rows_for_the_lake_say_which_traces_were_trained(trained: Any, window: Any) -> None:
@@ -61,7 +60,8 @@ def test_the_rows_for_the_lake_say_which_traces_were_trained(trained: Any, windo
     assert {row["role"] for row in rows} == {"train"} and {row["weight"] for row in rows} == {1.0}
     assert trained.traces.schema == CHECKPOINT_TRACES.schema() and trained.checkpoints.schema == CHECKPOINTS.schema()
     entry = trained.checkpoints.to_pylist()[0]
-    assert entry["trace_list_digest"] == trace_list_digest(train_ids) and entry["path"] == trained.checkpoint_id
+    assert entry["trace_list_digest"] == trace_list_digest(rows) and entry["path"] == trained.checkpoint_id
+    assert trace_list_digest(rows) != trace_list_digest([{**row, "role": "generated"} for row in rows])
 
 
 def test_the_same_checkpoint_is_not_trained_again(
@@ -102,20 +102,11 @@ def test_a_checkpoint_without_its_manifest_is_not_listed(trained: Any, tmp_path:
 def test_too_few_traces_skip_the_stage_with_a_reason(recipe: Recipe, tmp_path: Path) -> None:
     for count in (0, 3):
         splits, corpus = shopping.window(count, 2, 0)
-        result = train_checkpoint(
-            day=DAY,
-            splits=splits,
-            corpus=corpus,
-            recipe=recipe,
-            seed=0,
-            inputs={},
-            checkpoint_root=tmp_path,
-            runner=never,
-        )
+        result = train(Window(splits, corpus), recipe, tmp_path, runner=never)
         assert (result.status, result.reason, result.checkpoint_id) == ("skipped", "too_few_traces", None)
         assert result.checkpoints.num_rows == result.traces.num_rows == 0
-        assert result.metrics == {"train_traces": count, "min_traces": 4}
-    assert list_checkpoints(tmp_path) == []
+        assert result.metrics == {"train_traces": count, "min_traces": 4, **({"train": count} if count else {})}
+    assert list_checkpoints(tmp_path) == [] and not list((tmp_path / ".scratch").iterdir())
 
 
 def test_a_planted_leak_stops_training_before_a_process_starts(recipe: Recipe, tmp_path: Path) -> None:
@@ -126,16 +117,7 @@ def test_a_planted_leak_stops_training_before_a_process_starts(recipe: Recipe, t
     rows[-1]["cluster_id"] = rows[0]["cluster_id"]  # sealed row in a training cluster
     leaky = pa.Table.from_pylist(rows, schema=splits.schema)
     with pytest.raises(FailPartition, match=rows[0]["cluster_id"]) as caught:
-        train_checkpoint(
-            day=DAY,
-            splits=leaky,
-            corpus=corpus,
-            recipe=recipe,
-            seed=0,
-            inputs={},
-            checkpoint_root=tmp_path,
-            runner=never,
-        )
+        train(Window(leaky, corpus), recipe, tmp_path, runner=never)
     assert rows[0]["trace_id"] in str(caught.value) and rows[-1]["trace_id"] in str(caught.value)
 
 
@@ -161,14 +143,41 @@ def test_rows_missing_from_the_corpus_are_named(window: Any, recipe: Recipe, tmp
         train(window, recipe, tmp_path, runner=never, corpus=window.corpus.slice(1))
 
 
-def test_another_recipe_or_input_is_another_checkpoint(recipe: Recipe) -> None:
-    base = checkpoint_identity(recipe, shopping.INPUTS, None)
-    other_inputs = {**shopping.INPUTS, "axis_a_corpus/2026-05-02": {"content_digest": "e" * 64}}
-    assert base != checkpoint_identity(recipe.model_copy(update={"epochs": 2.0}), shopping.INPUTS, None)
-    assert base != checkpoint_identity(recipe, other_inputs, None)
-    assert base != checkpoint_identity(recipe, shopping.INPUTS, "sft-2026-05-01-000000000000")
+def changed(recipe: Recipe, **amount: Any) -> Recipe:
+    """The recipe with another amount in its SFT stage."""
+    part = recipe.stage("sft")
+    part = part.model_copy(update={"amount": part.amount.model_copy(update=amount)})
+    return recipe.model_copy(update={"stages": recipe.stages.model_copy(update={"sft": part})})
+
+
+def test_another_recipe_input_or_parent_is_another_checkpoint(recipe: Recipe) -> None:
+    base = checkpoint_identity(recipe, "sft", shopping.INPUTS, None)
+    other_inputs: dict[str, dict[str, Any]] = {
+        **shopping.INPUTS,
+        "axis_a_corpus/2026-05-02": {"content_digest": "e" * 64},
+    }
+    assert base != checkpoint_identity(changed(recipe, epochs=2.0), "sft", shopping.INPUTS, None)
+    assert base == checkpoint_identity(changed(recipe, micro_batch=2), "sft", shopping.INPUTS, None)
+    assert base != checkpoint_identity(recipe, "sft", other_inputs, None)
+    assert base != checkpoint_identity(recipe, "sft", shopping.INPUTS, "sft-2026-05-01-000000000000")
     newer = {name: {**entry, "table_version": 99} for name, entry in shopping.INPUTS.items()}
-    assert base == checkpoint_identity(recipe, newer, None)  # versions are recorded, never digested
+    assert base == checkpoint_identity(recipe, "sft", newer, None)  # versions are recorded, never digested
+
+
+def test_a_base_folder_enters_the_identity_by_its_content_not_by_its_place(recipe: Recipe, tmp_path: Path) -> None:
+    def identity(folder: Path) -> str:
+        model = recipe.model.model_copy(update={"base": str(folder)})
+        return checkpoint_identity(recipe.model_copy(update={"model": model}), "sft", shopping.INPUTS, None)
+
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(b"weights")
+    before = identity(tmp_path / "here")
+    assert before == identity(tmp_path / "there") != checkpoint_identity(recipe, "sft", shopping.INPUTS, None)
+    (tmp_path / "here" / "model.safetensors").write_bytes(b"Weights")
+    assert before != identity(tmp_path / "here")
+    with pytest.raises(Abort, match="no folder"):
+        identity(tmp_path / "nowhere")
 
 
 def test_scores_of_dev_traces_have_rows_intervals_and_a_baseline(trained: Any, window: Any, recipe: Recipe) -> None:
@@ -230,22 +239,6 @@ def test_a_day_without_dev_traces_says_so_and_starts_no_process(trained: Any, wi
     assert result.scores.num_rows == 0 and result.metrics["state"] == "no_dev_traces"
 
 
-@pytest.mark.slow
-def test_a_training_killed_at_a_step_leaves_no_checkpoint(window: Any, recipe: Recipe, tmp_path: Path) -> None:
-    def killer(command: Sequence[str], env: Mapping[str, str]) -> None:
-        process = subprocess.Popen(list(command), env={**os.environ, **env}, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("step 2/"):
-                process.send_signal(signal.SIGKILL)
-        process.wait(60)
-
-    with pytest.raises(FailPartition, match="ended without a result"):
-        train(window, recipe, tmp_path, runner=killer)
-    assert list_checkpoints(tmp_path) == [] and not list((tmp_path / ".scratch").iterdir())
-    assert train(window, recipe, tmp_path, runner=plain_runner(print)).status == "trained"
-
-
 def test_left_overs_of_a_dead_run_are_swept_and_those_of_a_live_one_are_not(tmp_path: Path) -> None:
     from trajectory_platform.training.checkpoints import scratch_folder, sweep_scratch
 
@@ -268,11 +261,12 @@ def test_a_short_training_beats_the_majority_tool_and_the_untrained_model(tmp_pa
     from trajectory_platform.training.model import build_model
     from trajectory_platform.training.recipe import load_recipe
     from trajectory_platform.training.sft import train_sft
+    from trajectory_platform.training.trained import Rows
 
     smoke = load_recipe("smoke").resolved(0)
-    recipe = smoke.model_copy(update={"token_budget": 120_000, "threads": 1})
-    rows, dropped = rows_of(pa.Table.from_pylist([shopping.record(number) for number in range(100)]))
-    trained = train_sft(rows, dropped, recipe, scratch=tmp_path, report=print)
+    recipe = changed(smoke, token_budget=120_000)
+    rows = Rows(*rows_of(pa.Table.from_pylist([shopping.record(number) for number in range(100)])))
+    trained = train_sft(rows, recipe, "sft", parent=None, folder=tmp_path, files={}, report=print)
     untrained = build_model(recipe.model, trained.tokenizer, max_length=recipe.context.max_length, seed=0)
     dev = [
         DevTrace.from_record({**shopping.record(number), "cluster_id": f"c{number}", "category": "product"})

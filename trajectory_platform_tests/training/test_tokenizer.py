@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trajectory_platform.evaluation.context import encode
 from trajectory_platform.identity import digest_json
 from trajectory_platform.traces.rendering import chat_messages
 from trajectory_platform.training.recipe import TokenizerSpec
-from trajectory_platform.training.tokenizer import constant_texts, template_text, train_tokenizer
+from trajectory_platform.training.tokenizer import constant_texts, message_texts, template_text, train_tokenizer
 from trajectory_platform_tests.training import shopping
 
 
@@ -36,8 +39,41 @@ def test_constant_tokens_shorten_the_prompt_and_keep_its_text(tokenizer: Any) ->
 def test_the_commonest_schemas_get_a_token_and_no_tools_get_none() -> None:
     rare = {"type": "function", "function": {"name": "rare"}}
     texts = constant_texts([shopping.TOOLS] * 3 + [[rare]])
-    assert len(texts) == len(shopping.TOOLS) + 1 + 2
+    assert len(texts) == len(shopping.TOOLS) + 1 + 2 + 1
+    assert all(json.dumps(tool) in texts[-1] for tool in shopping.TOOLS)  # the block with the commonest list of tools
     assert constant_texts([[], []]) == []
+
+
+def test_the_glue_of_calls_and_results_shortens_a_trace_and_keeps_text_and_turns(tokenizer: Any) -> None:
+    chat = chat_messages(shopping.messages(3)).messages
+    text = tokenizer.apply_chat_template(chat, tools=shopping.TOOLS, tokenize=False)
+    ids, spans = encode(tokenizer, chat, shopping.TOOLS)
+    assert tokenizer.decode(ids) == text
+    texts = [part for message in chat for part in message_texts([message])]
+    plain = train_tokenizer(texts, constant_texts([shopping.TOOLS]), TokenizerSpec(vocab=1200), tokenizer.chat_template)
+    others, other_spans = encode(plain, chat, shopping.TOOLS)
+    assert len(ids) < 0.9 * len(others)
+    # a constant token reaches over no border of a turn: the same text is trained with and without them
+    for (start, stop), (first, last) in zip(spans, other_spans, strict=True):
+        assert tokenizer.decode(ids[start:stop]) == plain.decode(others[first:last])
+        assert tokenizer.decode(ids[start:stop]).endswith("<|im_end|>\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<think>\nI look.", '","title":"', "user\n<tool_response>\n[{", "</think>", '"}}\n</tool_call>tail', "\n\n"],
+)
+def test_text_that_holds_a_constant_or_a_part_of_one_round_trips(tokenizer: Any, text: str) -> None:
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+    assert tokenizer.decode(tokenizer(f"a {text} b")["input_ids"]) == f"a {text} b"
+
+
+def test_no_entry_of_the_vocabulary_is_spent_on_constant_text() -> None:
+    constant = "an unusually long constant"
+    texts = [f"red {constant} blue", f"blue {constant} red"] * 20
+    vocabulary = train_tokenizer(texts, [constant], TokenizerSpec(vocab=600), "x").get_vocab()
+    assert constant in vocabulary and "\u0120red" in vocabulary  # U+0120: how byte-level BPE writes a space
+    assert not any("unus" in entry for entry in vocabulary if entry != constant)
 
 
 def test_the_end_of_turn_is_not_the_padding(tokenizer: Any) -> None:
