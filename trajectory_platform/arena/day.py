@@ -69,18 +69,7 @@ class DayWriter:
         return finished
 
     def _problem_line(self, plan: RunPlan, problem: ArenaProblem) -> dict[str, Any]:
-        key = (plan.agent.agent_version_id, problem.problem_id)
-        if key not in self.entries:
-            self.entries[key] = {
-                "agent_version_id": plan.agent.agent_version_id,
-                "suite_id": plan.suite_id,
-                "problem_id": problem.problem_id,
-                "category": problem.category,
-                "phase": plan.phase,
-                "race_id": plan.race.race_id if plan.race else None,
-                "validator_results": [],
-            }
-        return self.entries[key]
+        return problem_line(self.entries, plan, problem)
 
     def _ghost(self, plan: RunPlan) -> None:
         """A run that never came to an end: entries without an execution behind them."""
@@ -122,6 +111,24 @@ class DayWriter:
             state = ghosts.get(name) or ("ELIGIBLE" if rated else "DISCARDED")
             rows.append(version_row(entry, suite_id, state, rated, moment))
         return rows
+
+
+def problem_line(
+    entries: dict[tuple[str, str], dict[str, Any]], plan: RunPlan, problem: ArenaProblem
+) -> dict[str, Any]:
+    """The line of ``problems.jsonl`` for an agent version and a problem, made on first use; validators add to it."""
+    key = (plan.agent.agent_version_id, problem.problem_id)
+    if key not in entries:
+        entries[key] = {
+            "agent_version_id": plan.agent.agent_version_id,
+            "suite_id": plan.suite_id,
+            "problem_id": problem.problem_id,
+            "category": problem.category,
+            "phase": plan.phase,
+            "race_id": plan.race.race_id if plan.race else None,
+            "validator_results": [],
+        }
+    return entries[key]
 
 
 def write_suite(path: Path, suite_id: int, problems: Sequence[ArenaProblem]) -> None:

@@ -13,6 +13,7 @@ from trajectory_platform.arena import artifacts, referee
 from trajectory_platform.arena.account import account_of, flags_of, replies_counted
 from trajectory_platform.arena.miners import solve
 from trajectory_platform.arena.plan import SECONDS_A_PROBLEM, RunPlan
+from trajectory_platform.arena.playing import Played
 from trajectory_platform.arena.problems import ArenaProblem
 from trajectory_platform.arena.rows import Pair, iso, run_row, truth_row
 from trajectory_platform.sandbox.tools import World
@@ -93,6 +94,19 @@ def play_script(world: World, plan: RunPlan, problem: ArenaProblem, number: int,
     chance = Random(f"clock|{own}")
     start = plan.start + number * SECONDS_A_PROBLEM * 1000
     played = solve(world, agent, problem, quirk, era, start=start, words=words, own=chance)
+    return pair_of(plan, problem, played, era, start=start, chance=chance)
+
+
+def pair_of(
+    plan: RunPlan, problem: ArenaProblem, played: Played, era: artifacts.Era, *, start: int, chance: Random
+) -> Pair:
+    """A finished attempt of a script as a pair: what really happened, when, and its dialogue as the era publishes it.
+
+    Args:
+        start: UTC milliseconds.
+        chance: draws the seconds around the attempt.
+    """
+    quirk = played.quirk
     truth = referee.judge_outcome(played, problem.target_ids, account_of(played, era))
     truth.flags += flags_of(played, era)
     if quirk in _RELABELLED:

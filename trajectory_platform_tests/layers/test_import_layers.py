@@ -31,7 +31,9 @@ RANKS: tuple[frozenset[str], ...] = (
     frozenset({"training"}),
     frozenset({"lineage"}),
     frozenset({"arena"}),
+    frozenset({"miniature"}),
     frozenset({"reports"}),
+    frozenset({"release"}),
     frozenset({"stages"}),
     frozenset({"defs"}),
     frozenset({"output"}),
@@ -56,11 +58,11 @@ OWNERS: dict[str, frozenset[str]] = {
     "starlette": frozenset({"sandbox"}),
     "tenacity": frozenset({"evaluation.policy_endpoint"}),
     "uvicorn": frozenset({"sandbox"}),
-    "mlflow": frozenset({"training.tracking"}),
+    "mlflow": frozenset({"training.tracking", "training.tracking_store"}),
     "plotly": frozenset({"reports"}),
     "tantivy": frozenset({"sandbox"}),
     "rich": frozenset({"commands", "stages"}),
-    "typer": frozenset({"cli", "commands", "output", "defs.demo"}),
+    "typer": frozenset({"cli", "commands", "output", "defs.demo", "defs.miniature", "defs.in_process"}),
     "vllm": frozenset(),
     **{
         name: frozenset(
