@@ -131,6 +131,7 @@ class Settings(BaseSettings):
 
 
 _READING = ("max_artifact_bytes", "max_inflated_bytes", "max_record_bytes", "max_depth")
+_SCORING = ("title_regime", "title_encoder", "attribute_rule")
 STAGE_SETTINGS: dict[str, tuple[str, ...]] = {
     "raw_traces": _READING,
     "problem_suites": (),
@@ -150,9 +151,13 @@ STAGE_SETTINGS: dict[str, tuple[str, ...]] = {
         "min_problems_for_share",
     ),
     "leak_guarded_splits": ("window_days",),
-    "sft_checkpoint": ("benchmarks", "seed"),
-    "sft_eval": ("title_regime", "title_encoder", "attribute_rule"),  # the plan has its own seed
-    "base_eval": ("title_regime", "title_encoder", "attribute_rule", "seed"),
+    "resft_rollouts": ("judge", "seed", *_SCORING),
+    "teacher_traces": ("judge", "seed", *_SCORING),
+    **{f"{stage}_checkpoint": ("benchmarks", "seed") for stage in ("sft", "resft", "teacher_sft", "kto")},
+    "dr_grpo_checkpoint": ("benchmarks", "seed", *_SCORING),
+    # the plan of an evaluation has its own seed
+    **{f"{stage}_eval": _SCORING for stage in ("sft", "resft", "teacher_sft", "kto", "dr_grpo")},
+    "base_eval": (*_SCORING, "seed"),
     "sft_action_scores": (),
     "checkpoint_lineage": (),
     "contamination": ("benchmarks",),

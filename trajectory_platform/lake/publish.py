@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from trajectory_platform.lake.retention import PurgeReport, VacuumReport
-    from trajectory_platform.lake.snapshots import Snapshot
+    from trajectory_platform.lake.snapshots import File, Snapshot
     from trajectory_platform.lake.staging import Staged
 
 
@@ -154,6 +154,7 @@ class Lake:
         days: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
         filter: Any = None,
+        ordered: bool = True,
     ) -> pa.Table:
         """Published rows in the declared schema, ordered by day and key.
 
@@ -161,19 +162,78 @@ class Lake:
             days: only these days; None for all. A day that was never published has no rows.
             columns: only these, in this order.
             filter: a ``pyarrow.compute`` expression over the declared columns.
+            ordered: False leaves the order open, for rows that are only counted.
 
         Raises:
             FailPartition: a data file is damaged; the message names it. Days in other files stay readable.
         """
+        from trajectory_platform.lake.arrays import empty_table
         from trajectory_platform.lake.reading import read_rows, schema_of
 
         declared = table_of(table)
-        snapshot = self._snapshot(declared)
-        wanted = None if days is None else {manifests.checked_day(day) for day in days}
-        files = [file for file in (snapshot.files if snapshot else ()) if wanted is None or file.values[0][1] in wanted]
+        files = self._files(declared, days)
         if not files:
-            return schema_of(declared, columns).empty_table()
-        return read_rows(self.root, declared, files, columns, filter)
+            return empty_table(schema_of(declared, columns))
+        return read_rows(self.root, declared, files, columns, filter, ordered=ordered)
+
+    def lookup(
+        self,
+        table: Table | str,
+        column: str,
+        values: Iterable[str],
+        days: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+        ordered: bool = True,
+        exact: bool = True,
+    ) -> pa.Table:
+        """``read`` of the rows whose ``column`` has one of some values, by the index of the data files where there is
+        one (``value_index``): a few rows of a large table are found without reading it.
+
+        Args:
+            exact: False trusts the 64 bit hashes of the index and does not read ``column`` itself, for counts: among
+                ten million rows, ten thousand values match a strange row with a probability below one in a hundred
+                million.
+        """
+        import pyarrow.compute as pc
+
+        from trajectory_platform.lake import reading, value_index
+        from trajectory_platform.lake.arrays import text_array
+
+        declared = table_of(table)
+        named = sorted(set(values))
+        if column not in value_index.INDEXED.get(declared.name, ()):
+            return self.read(declared, days, columns, pc.field(column).isin(text_array(named)), ordered)
+        schema = reading.schema_of(declared, columns)
+        found = value_index.find(self.root, declared, self._files(declared, days), column, named)
+        order = (*declared.partition, *declared.key) if ordered else ()
+        needed = list(dict.fromkeys((*schema.names, *((column,) if exact else ()), *order)))
+        rows = value_index.read(self.root, declared, found, needed, (column, named) if exact else None)
+        return (reading.ordered_rows(declared, rows) if ordered else rows).select(schema.names)
+
+    def alike(
+        self,
+        table: Table | str,
+        trace_ids: Iterable[str],
+        among: Table | str,
+        days: Sequence[str] | None = None,
+        shared: str = "content_hash",
+    ) -> set[str]:
+        """Trace ids of the rows of ``among`` that have the value of a row of ``table`` in the column ``shared``.
+
+        Both columns are looked up by the hashes of their index (``lookup`` with ``exact`` False), so neither text nor
+        values are read.
+
+        Args:
+            trace_ids: of the rows of ``table``, in some days or in all.
+        """
+        from trajectory_platform.lake import value_index
+
+        source, target = table_of(table), table_of(among)
+        own = value_index.find(self.root, source, self._files(source, days), "trace_id", trace_ids)
+        hashes = value_index.hashes_at(self.root, source, own, shared)
+        found = value_index.find_hashes(self.root, target, self._files(target, None), shared, hashes)
+        rows = value_index.read(self.root, target, found, ["trace_id"], None)
+        return set(rows.column("trace_id").to_pylist())
 
     def batches(
         self, table: Table | str, day: str, columns: Sequence[str] | None = None, batch_rows: int = 256
@@ -182,10 +242,7 @@ class Lake:
         from trajectory_platform.lake.reading import read_batches
 
         declared = table_of(table)
-        snapshot = self._snapshot(declared)
-        wanted = manifests.checked_day(day)
-        files = [file for file in (snapshot.files if snapshot else ()) if file.values[0][1] == wanted]
-        yield from read_batches(self.root, declared, files, columns, batch_rows)
+        yield from read_batches(self.root, declared, self._files(declared, [day]), columns, batch_rows)
 
     def vacuum(self, **options: Any) -> VacuumReport:
         """Remove files nobody needs; see ``retention.vacuum``."""
@@ -198,6 +255,12 @@ class Lake:
         from trajectory_platform.lake.retention import purge
 
         return purge(self, trace_ids, **options)
+
+    def _files(self, table: Table, days: Sequence[str] | None) -> list[File]:
+        """Data files of some days, or of all."""
+        snapshot = self._snapshot(table)
+        wanted = None if days is None else {manifests.checked_day(day) for day in days}
+        return [file for file in (snapshot.files if snapshot else ()) if wanted is None or file.values[0][1] in wanted]
 
     def _snapshot(self, table: Table) -> Snapshot | None:
         from trajectory_platform.lake.snapshots import open_snapshot
@@ -248,7 +311,7 @@ class Lake:
         rows: pa.Table | None,
         started: tuple[dict[str, int], Manifest | None],
     ) -> Manifest:
-        from trajectory_platform.lake import snapshots
+        from trajectory_platform.lake import snapshots, value_index
         from trajectory_platform.lake.lease import table_lease
 
         with snapshots.plain_errors(f"{where} was not published"), table_lease(self.root, where.table.name):
@@ -268,7 +331,8 @@ class Lake:
                 after = snapshots.replace_files(self.root, where, staged)
             written = replace(manifest, table_version=after.version, files=after.of(where))
             manifests.save(self.root, where, written)
-            return written
+        value_index.write(self.root, where.table, written.files)
+        return written
 
     def _sound(self, where: Slot) -> bool:
         """Does the stored slot still hold the rows its manifest names? Reads them: a rebuild must repair bad bytes."""

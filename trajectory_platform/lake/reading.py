@@ -50,20 +50,32 @@ def dataset(root: Path, table: Table, files: Iterable[File]) -> ds.Dataset:
 
 
 def read_rows(
-    root: Path, table: Table, files: Sequence[File], columns: Sequence[str] | None, condition: Any
+    root: Path,
+    table: Table,
+    files: Sequence[File],
+    columns: Sequence[str] | None,
+    condition: Any,
+    *,
+    ordered: bool = True,
 ) -> pa.Table:
     """Rows of the files, sorted by partition and key. Raises FailPartition naming a damaged file."""
     import pyarrow as pa
 
     schema = schema_of(table, columns)
-    order = list(dict.fromkeys((*table.partition, *table.key)))
+    order = list(dict.fromkeys((*table.partition, *table.key))) if ordered else []
     needed = list(dict.fromkeys((*schema.names, *order)))
     try:
         rows = dataset(root, table, files).to_table(columns=needed, filter=condition)
     except (OSError, pa.ArrowException) as error:
         raise damaged(root, table, files) or FailPartition(f"table {table.name}: {first_line(error)}") from error
-    rows = rows.take(_ordered(rows, order)) if rows.num_rows else rows
+    rows = rows.take(_ordered(rows, order)) if rows.num_rows and order else rows
     return rows.select(schema.names).cast(schema)
+
+
+def ordered_rows(table: Table, rows: pa.Table) -> pa.Table:
+    """Rows of several slots by partition and key."""
+    order = list(dict.fromkeys((*table.partition, *table.key)))
+    return rows.take(_ordered(rows, order)) if rows.num_rows else rows
 
 
 def sorted_rows(table: Table, rows: pa.Table) -> pa.Table:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajectory_platform.errors import FailPartition
-from trajectory_platform.lake import manifests, staging
+from trajectory_platform.lake import manifests, staging, value_index
 from trajectory_platform.lake.lease import table_lease
 from trajectory_platform.lake.manifests import Manifest, Slot, slot, table_of
 from trajectory_platform.lake.snapshots import (
@@ -104,6 +104,8 @@ def vacuum(
             for path in staging.remove_dead(lake.root, table.name, dry_run=dry_run):
                 report.removed.append(path)
             _vacuum_table(lake.root, table, named.get(table.name, set()), retention_days, set(retracted), report)
+            if not dry_run:
+                value_index.remove_stale(lake.root, table)  # no data: not in the report
     return report
 
 

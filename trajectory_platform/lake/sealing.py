@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajectory_platform.identity import safe_id
+from trajectory_platform.lake.arrays import text_array
 from trajectory_platform.lake.tables import (
     AXIS_A_CORPUS,
     CONTAMINATION,
@@ -107,20 +108,19 @@ def sealed(lake: Lake) -> Seal | None:
 
 def hidden(table_name: str, seal: Seal, traces: SealedTraces) -> ds.Expression | None:
     """The Arrow condition of the sealed rows of a table, by the columns it has; None where none can be sealed."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     columns = TABLES[table_name].columns
-    keys = pa.array(sorted(seal.keys), pa.string())
-    ids = pa.array(sorted(seal.problem_ids), pa.string())
+    keys = text_array(sorted(seal.keys))
+    ids = text_array(sorted(seal.problem_ids))
     conditions = [pc.field(name).isin(keys) for name in ("problem_key", "left_key", "right_key") if name in columns]
     if "problem_id" in columns:
         conditions.append(pc.field("problem_id").isin(ids))
     if "pool" in columns:
         conditions.append(pc.field("pool") == "sealed")
     if "content_hash" in columns:
-        conditions.append(pc.field("content_hash").isin(pa.array(traces.texts, pa.string())))
-    named = pa.array(traces.ids, pa.string())
+        conditions.append(pc.field("content_hash").isin(text_array(traces.texts)))
+    named = text_array(traces.ids)
     for name in ("trace_id", "duplicate_of"):
         if name in columns:
             conditions += [_names_problem(name, seal), pc.field(name).isin(named)]
@@ -138,17 +138,16 @@ def hidden(table_name: str, seal: Seal, traces: SealedTraces) -> ds.Expression |
 def sealed_traces(lake: Lake, seal: Seal) -> SealedTraces:
     """Traces that must be named: of problems known by key only (race problems carry no suite id), and every trace that
     repeats the text of a sealed one under another problem."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    keys = pa.array(sorted(seal.keys), pa.string())
+    keys = text_array(sorted(seal.keys))
     ids: set[str] = set()
     for table in (JUDGED_TRACES, AXIS_A_CORPUS, LEAK_GUARDED_SPLITS):
         rows = lake.read(table, columns=["trace_id"], filter=pc.field("problem_key").isin(keys))
         ids.update(rows.column("trace_id").to_pylist())
     rows = lake.read(SPLIT_EXCLUSIONS, columns=["trace_id"], filter=pc.coalesce(_quotes(seal), False))
     ids.update(rows.column("trace_id").to_pylist())
-    known = _names_problem("trace_id", seal) | pc.field("trace_id").isin(pa.array(sorted(ids), pa.string()))
+    known = _names_problem("trace_id", seal) | pc.field("trace_id").isin(text_array(sorted(ids)))
     sealed_rows = lake.read(TRAJECTORIES, columns=["content_hash"], filter=known)
     texts = pc.unique(sealed_rows.column("content_hash").drop_null().combine_chunks())
     copies = lake.read(TRAJECTORIES, columns=["trace_id"], filter=pc.field("content_hash").isin(texts))
@@ -199,19 +198,14 @@ def _quoted_key(text: str) -> str | None:
 
 def _quotes(seal: Seal) -> ds.Expression:
     """Is ``detail`` evidence about the query of a sealed problem?"""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    starts = pa.array(sorted({key[:_KEY_DIGITS] for key in seal.keys}), pa.string())
+    starts = text_array(sorted({key[:_KEY_DIGITS] for key in seal.keys}))
     return pc.replace_substring_regex(pc.field("detail"), pattern=_QUOTED, replacement=r"\1").isin(starts)
 
 
 def _rows(lake: Lake, table: Any, column: str, values: Iterable[str], wanted: list[str]) -> list[dict[str, Any]]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    condition = pc.field(column).isin(pa.array(sorted(values), pa.string()))
-    rows: list[dict[str, Any]] = lake.read(table, columns=wanted, filter=condition).to_pylist()
+    rows: list[dict[str, Any]] = lake.lookup(table, column, values, columns=wanted).to_pylist()
     return rows
 
 
@@ -228,19 +222,17 @@ def _covered(lake: Lake, inputs: Mapping[str, Any]) -> dict[str, frozenset[str]]
 
 
 def _closed_days(seal: Seal, table_name: str) -> ds.Expression:
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     late = pc.field("day") > seal.day
     if seal.covered is None:
         return late
-    return late | ~pc.field("day").isin(pa.array(sorted(seal.covered[table_name]), pa.string()))
+    return late | ~pc.field("day").isin(text_array(sorted(seal.covered[table_name])))
 
 
 def _names_problem(column: str, seal: Seal) -> ds.Expression:
     """Does the problem id inside a trace id belong to a sealed problem?"""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    safe = pa.array(sorted({safe_id(problem_id) for problem_id in seal.problem_ids}), pa.string())
+    safe = text_array(sorted({safe_id(problem_id) for problem_id in seal.problem_ids}))
     return pc.replace_substring_regex(pc.field(column), pattern=_NOT_PROBLEM, replacement="").isin(safe)

@@ -31,6 +31,10 @@ FILE_RETENTION_DAYS = 7
 
 COMMIT_TRIES = 5
 
+SMALL_GROUP_ROWS = 4096
+"""Rows of a row group in a small table. Its rows are sorted by the key, so a look for one trace reads one group of a
+day, not the day; below this size the groups cost more to list than they save."""
+
 _FILE_PATH = re.compile(r"([a-z_]+=[A-Za-z0-9_-]+/)+[A-Za-z0-9_][A-Za-z0-9._-]*\.parquet")
 
 
@@ -97,7 +101,8 @@ def open_snapshot(root: Path, table: Table, version: int | None = None) -> Snaps
 def _active_files(table: Table, delta: deltalake.DeltaTable) -> tuple[File, ...]:
     import pyarrow as pa
 
-    actions = pa.table(delta.get_add_actions(flatten=True))
+    # pyarrow.table would import pandas, to ask whether this is a data frame
+    actions = pa.RecordBatchReader.from_stream(delta.get_add_actions(flatten=True)).read_all()
     columns = [actions.column(f"partition.{name}").to_pylist() for name in table.partition]
     files = []
     for path, size, *values in zip(
@@ -156,7 +161,7 @@ def replace_rows(root: Path, where: Slot, rows: pa.Table) -> Snapshot:
             rows,
             mode="overwrite",
             predicate=where.predicate,
-            writer_properties=WriterProperties(compression="ZSTD"),
+            writer_properties=WriterProperties(compression="ZSTD", max_row_group_size=SMALL_GROUP_ROWS),
         )
     return _reopened(root, where)
 

@@ -439,6 +439,17 @@ CHECKPOINTS = Table(
     doc="checkpoints by as-of day and stage, with their manifest",
 )
 
+CHECKPOINT_ROLES = (
+    "train",  # a corpus row, supervised
+    "generated",  # a rollout of the parent (re-SFT)
+    "teacher",  # a teacher's rollout
+    "desirable",  # KTO
+    "undesirable",
+    "prompt",  # a problem that was attempted in training (Dr. GRPO); trace_id = "prompt:" + problem_key
+    "reference",  # the trace that grounded the rewards of such attempts
+    "dev",
+)
+
 CHECKPOINT_TRACES = Table(
     "checkpoint_traces",
     {
@@ -446,7 +457,7 @@ CHECKPOINT_TRACES = Table(
         "day": "text",
         "stage": "text",
         "trace_id": "text",
-        "role": "text",  # train | dev
+        "role": "text",  # what the row was to this stage
         "weight": "float",
         "trace_day": "text",
         "problem_key": "text",
@@ -455,7 +466,46 @@ CHECKPOINT_TRACES = Table(
     key=("checkpoint_id", "trace_id", "role"),
     partition=("day", "stage"),
     doc="which traces fed which checkpoint",
-    values={"role": ("train", "dev")},
+    values={"role": CHECKPOINT_ROLES},
+)
+
+GENERATED_TRACES = Table(
+    "generated_traces",
+    {
+        "trace_id": "text",
+        "day": "text",  # as of
+        "stage": "text",  # resft | teacher_sft
+        "source": "text",  # the parent checkpoint's id, or the teacher's name
+        "problem_id": "text",
+        "suite_id": "text?",
+        "problem_key": "text",
+        "cluster_id": "text",
+        "category": "text",
+        "sample": "int",
+        "ending": "text",
+        "outcome": "text",
+        "success": "bool?",
+        "accepted": "bool",  # a training row of the stage
+        "reason": "text?",  # why not
+        "detail": "text?",
+        "conduct_score": "float?",
+        "reasoning_quality": "float?",
+        "judge_kind": "text?",
+        "strategy_signature": "text",
+        "recommended_ids": "texts",
+        "hallucinated_ids": "texts",
+        "content_hash": "text?",
+        "messages": "text",
+        "tools": "text",
+        "prompt_tokens": "int?",
+        "completion_tokens": "int?",
+        "cost_usd": "float",
+        "cached": "bool",
+    },
+    key=("trace_id",),
+    partition=("day", "stage"),
+    big_text=True,
+    doc="what a parent or a teacher did on train problems: every attempt, and why it is a training row or not",
 )
 
 CHECKPOINT_LINEAGE = Table(
@@ -557,7 +607,10 @@ EVAL_SCORES = Table(
         "lenient_success": "bool?",
         "format": "float?",
         "length": "float?",
-        "process_score": "float?",
+        "conduct_score": "float?",  # how it was conducted, by itself: evaluation.conduct, 0 to 1
+        "process_score": "float?",  # mean turn reward against the reference, -1 to 1; null without one
+        "process_reference": "text?",  # trace id of the reference: the best strict success of the same problem
+        "process_version": "text?",
         "recommended_ids": "texts",
         "hallucinated_ids": "texts",  # recommended, in no tool result of the attempt
         "unviewed_ids": "texts",  # recommended and seen, never opened
@@ -579,6 +632,26 @@ EVAL_SCORES = Table(
     },
 )
 
+RETRACTIONS = Table(
+    "retractions",
+    {
+        "retraction_id": "text",
+        "day": "text",  # UTC day on which it was written, no subnet day
+        "at": "time",
+        "who": "text",
+        "kind": "text",
+        "subject": "text",  # a trace id, a run id or a hotkey, as found in the lake
+        "reason": "text",
+        "traces": "int",  # known when it was written
+        "checkpoints": "texts",  # to be retrained when it was written, ancestors first
+        "copies": "texts",  # other accepted or generated traces with the same text, which go as well
+        "content_hashes": "texts",  # of the retracted texts, so that a copy that comes later is known
+    },
+    key=("retraction_id",),
+    doc="tombstones, append-only: what must not be used or kept any more, since when, by whom and why",
+    values={"kind": ("trace", "run", "miner")},
+)
+
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
@@ -598,10 +671,12 @@ TABLES: dict[str, Table] = {
         SPLIT_EXCLUSIONS,
         CHECKPOINTS,
         CHECKPOINT_TRACES,
+        GENERATED_TRACES,
         CHECKPOINT_LINEAGE,
         CONTAMINATION,
         ACTION_SCORES,
         ROLLOUTS,
         EVAL_SCORES,
+        RETRACTIONS,
     )
 }

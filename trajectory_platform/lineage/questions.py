@@ -1,6 +1,6 @@
 """The two questions of lineage: what was this checkpoint made of, and what became of this trace?
 
-Answers are plain JSON values; ``checkpoint_text`` and ``trace_text`` print them for people, third-party text escaped.
+Answers are plain JSON values; ``lineage.words`` prints them for people.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from trajectory_platform.lake import ledger as sealed_ledger
 from trajectory_platform.lake import sealing, tables
-from trajectory_platform.lineage import ledger
-from trajectory_platform.traces.rendering import escape_control
+from trajectory_platform.lake.arrays import text_array
+from trajectory_platform.lineage import ledger, retractions
 
 if TYPE_CHECKING:
     from trajectory_platform.lake.publish import Lake
@@ -23,46 +23,53 @@ if TYPE_CHECKING:
 def about_checkpoint(lake: Lake, checkpoint_id: str) -> dict[str, Any] | None:
     """What a checkpoint was made of; None when no such checkpoint is published.
 
-    Counts of its training traces by day, miner, category, strategy and verdict source; input partitions with digests
-    and versions; recipe, seeds, packages, parents; ``trace_list_holds`` (the list re-hashed equals the manifest's),
-    ``no_longer_in_corpus`` (trained traces the corpus lacks today), ``changed_inputs`` and ``held_out_since`` (trained
-    traces by the stricter pool that their problem has moved to since: clusters merged, a hold-out was added).
+    ``made_of``: for itself and each ancestor down to the base model, nearest first, its rows per role: {checkpoint_id,
+    stage, day, known, roles: {role: {traces, weight, share}}, generated_by}; ``share`` is that of the weight of the
+    stage, and ``generated_by`` counts the generated rows per checkpoint or teacher that made them. The rest is about
+    what the checkpoint itself was fed: counts by day, miner, category, strategy and verdict source, and by the
+    checkpoints of ours whose traces came back through the arena (``own_traces``); input partitions with digests and
+    versions; recipe, seeds, packages, parents, base model; ``trace_list_holds`` (the list re-hashed equals the
+    manifest's), ``no_longer_in_corpus`` (traces the lake lacks today), ``changed_inputs``, ``held_out_since`` (traces
+    by the stricter pool that their problem has moved to since: clusters merged, a hold-out was added),
+    ``retracted_rows`` (rows of the whole chain that were retracted since) and ``flags`` (what the newest
+    ``contamination`` says of it).
     """
-    row = ledger.checkpoint_row(lake, checkpoint_id)
+    family = ledger.family(lake)
+    if checkpoint_id not in family:
+        return None
+    row = ledger.checkpoint_row(lake, checkpoint_id, [family[checkpoint_id]["day"]])
     if row is None:
         return None
     manifest = row["manifest"]
-    traces = [trace for trace in ledger.traces_of(lake, row) if trace["role"] == "train"]
-    days = sorted({trace["trace_day"] for trace in traces})
-    ids = {trace["trace_id"] for trace in traces}
-    corpus = {
-        entry["trace_id"]: entry for entry in ledger.rows_where(lake, tables.AXIS_A_CORPUS, "trace_id", ids, days)
-    }
-    known = [corpus[trace["trace_id"]] for trace in traces if trace["trace_id"] in corpus]
+    chain = _Chain(lake, family, checkpoint_id)
+    traces = chain.own()
+    facts = _facts_of(lake, row, traces)
+    parents = chain.names[1:]
+    before = [ledger.checkpoint_row(lake, name, [family[name]["day"]]) for name in parents if name in family]
     return {
         "checkpoint_id": checkpoint_id,
         "stage": row["stage"],
         "day": row["day"],
         "path": row["path"],
-        "parents": ledger.parents_of(lake, checkpoint_id),
-        "traces": len(traces),
+        "parents": parents,
+        "base": manifest.get("base"),
+        "control": ledger.is_control(row) or any(ledger.is_control(one) for one in before if one is not None),
+        "traces": len({trace["trace_id"] for trace in traces}),
+        "made_of": chain.made_of(),
         "trace_list_digest": row["trace_list_digest"],
         "trace_list_holds": ledger.list_digest(traces) == row["trace_list_digest"] == manifest["trace_list_digest"],
         "weight": sum(trace["weight"] for trace in traces),
         "days": _counts(trace["trace_day"] for trace in traces),
         "clusters": len({trace["cluster_id"] for trace in traces}),
         "problems": len({trace["problem_key"] for trace in traces}),
-        "miners": _counts(entry["miner_hotkey"] for entry in known),
-        "agent_versions": len({entry["agent_version_id"] for entry in known}),
-        "categories": _counts(entry["category"] for entry in known),
-        "strategies": _counts(entry["strategy_cluster"] for entry in known),
-        "verdict_sources": _counts(f"{entry['judge_kind']}/{entry['score_regime']}" for entry in known),
-        "outcome_sources": _counts(entry["outcome_source"] for entry in known),
-        "no_longer_in_corpus": sorted(ids - set(corpus)),
+        **facts,
         "inputs": manifest["inputs"],
         "changed_inputs": ledger.changed_inputs(lake, manifest),
         "held_out_since": _counts(ledger.held_out_now(lake, traces)),
+        "retracted_rows": chain.retracted(),
+        "flags": ledger.flags_of(lake, checkpoint_id),
         "recipe": manifest["recipe"],
+        "recipe_digest": manifest.get("recipe_digest"),
         "seeds": manifest["seeds"],
         "code_version": manifest["code_version"],
         "packages": manifest["packages"],
@@ -71,103 +78,212 @@ def about_checkpoint(lake: Lake, checkpoint_id: str) -> dict[str, Any] | None:
     }
 
 
+_CORPUS_FACTS = (
+    "trace_id", "miner_hotkey", "agent_version_id", "category", "strategy_cluster", "judge_kind", "score_regime",
+    "outcome_source", "policy_checkpoint_id",
+)  # fmt: skip
+
+
+def _facts_of(lake: Lake, row: Mapping[str, Any], traces: list[dict[str, Any]]) -> dict[str, Any]:
+    """Who acted, on what, judged by whom, of the traces that a checkpoint itself was fed."""
+    days = sorted({trace["trace_day"] for trace in traces})
+    ids = {trace["trace_id"] for trace in traces if trace["role"] != ledger.PROMPT}
+    corpus = {
+        entry["trace_id"]: entry
+        for entry in ledger.rows_where(lake, tables.AXIS_A_CORPUS, "trace_id", ids, days, _CORPUS_FACTS)
+    }
+    known = [corpus[name] for name in sorted(corpus)]
+    made = ledger.generated_of(lake, ids - corpus.keys())
+    left = ids - corpus.keys() - made.keys()
+    streamed = ledger.streamed_of(lake, left) if left and ledger.is_control(row) else set()
+    ours = [entry["policy_checkpoint_id"] for entry in known if entry["policy_checkpoint_id"] is not None]
+    return {
+        "miners": _counts(entry["miner_hotkey"] for entry in known),
+        "agent_versions": len({entry["agent_version_id"] for entry in known}),
+        "categories": _counts(entry["category"] for entry in (*known, *made.values())),
+        "strategies": _counts(entry["strategy_cluster"] for entry in known),
+        "verdict_sources": _counts(f"{entry['judge_kind']}/{entry['score_regime']}" for entry in known),
+        "outcome_sources": _counts(entry["outcome_source"] for entry in known),
+        "own_traces": _counts(ours),
+        "no_longer_in_corpus": sorted(left - streamed),
+    }
+
+
+class _Chain:
+    """The rows of a checkpoint and its ancestors, read once."""
+
+    def __init__(self, lake: Lake, family: Mapping[str, Mapping[str, Any]], checkpoint_id: str) -> None:
+        import pyarrow.compute as pc
+
+        self.names = [checkpoint_id, *ledger.ancestors(family, checkpoint_id)]
+        self._lake, self._family = lake, family
+        days = sorted({family[name]["day"] for name in self.names if name in family})
+        learnt = text_array(ledger.LEARNT_FROM)
+        chosen = pc.field("checkpoint_id").isin(text_array(self.names)) & pc.field("role").isin(learnt)
+        columns = ["checkpoint_id", "trace_id", "role", "weight", "trace_day", "problem_key", "cluster_id"]
+        self._rows = lake.read(tables.CHECKPOINT_TRACES, days, columns, chosen)
+
+    def of(self, name: str) -> Any:
+        """The rows of one checkpoint as an Arrow table."""
+        import pyarrow.compute as pc
+
+        return self._rows.filter(pc.equal(self._rows["checkpoint_id"], name))
+
+    def own(self) -> list[dict[str, Any]]:
+        """The rows of the checkpoint itself."""
+        rows: list[dict[str, Any]] = self.of(self.names[0]).to_pylist()
+        return rows
+
+    def made_of(self) -> list[dict[str, Any]]:
+        """Per checkpoint its rows by role; ``known`` is False for one that the lake does not have."""
+        told = []
+        for name in self.names:
+            rows = self.of(name)
+            counted = rows.group_by("role").aggregate([("weight", "sum"), ("trace_id", "count")]).to_pylist()
+            whole = sum(row["weight_sum"] for row in counted)
+            by_role = {row["role"]: row for row in counted}
+            facts = self._family.get(name, {})
+            told.append(
+                {
+                    "checkpoint_id": name,
+                    "stage": facts.get("stage"),
+                    "day": facts.get("day"),
+                    "known": name in self._family,
+                    "roles": {
+                        role: {
+                            "traces": by_role[role]["trace_id_count"],
+                            "weight": by_role[role]["weight_sum"],
+                            "share": by_role[role]["weight_sum"] / whole if whole else 0.0,
+                        }
+                        for role in ledger.LEARNT_FROM
+                        if role in by_role
+                    },
+                    "generated_by": self._makers(rows),
+                }
+            )
+        return told
+
+    def retracted(self) -> int:
+        """Rows of the whole chain that fall under a retraction."""
+        stones = retractions.tombstones(self._lake)
+        ids = self._rows["trace_id"].to_pylist() if stones else []
+        gone = stones.among(self._lake, set(ids)) if stones else {}
+        return sum(name in gone for name in ids)
+
+    def _makers(self, rows: Any) -> dict[str, int]:
+        import pyarrow.compute as pc
+
+        maybe = rows.filter(pc.is_in(rows["role"], value_set=text_array(ledger.MAYBE_GENERATED)))
+        made = ledger.generated_of(self._lake, maybe["trace_id"].to_pylist())
+        return _counts(row["source"] for row in made.values())
+
+
 def about_trace(
     lake: Lake, trace_id: str, *, sealed_reason: str | None = None, at: datetime | None = None
 ) -> dict[str, Any] | None:
     """Where a trace came from, what each stage decided and why, which checkpoints it fed; None when never seen.
 
     ``steps`` is in the order of the flow: {stage, decision, reason, facts}. A trace that was judged again on a later
-    day goes through it once per day; what is said of the trace as a whole is said by the latest.
+    day goes through it once per day; what is said of the trace as a whole is said by the latest. ``fed`` are the
+    checkpoints it fed directly, each with role and weight; ``inherited`` those that descend from them, as such: {
+    checkpoint_id, stage, day, from}; ``retracted`` is the retraction that it falls under. A ``policy_checkpoint_id`` of
+    a miner's trace says that the miner played a checkpoint of ours: it came back through the arena. A trace that a
+    checkpoint or a teacher of ours generated, an attempt of an evaluation and a problem that was attempted in training
+    (``prompt:`` and its key) are answered in the same form.
 
     Of a trace of a sealed problem (``sealed``: True) the decisions and reason codes are told and no facts, unless a
     reason is given; the look is then recorded as of ``at``.
     """
     raw = ledger.rows_where(lake, tables.RAW_TRACES, "trace_id", [trace_id])
-    if not raw:
+    fed = ledger.rows_where(lake, tables.CHECKPOINT_TRACES, "trace_id", [trace_id])
+    own = [] if raw else _own_steps(lake, trace_id)
+    if not raw and not own and not fed:
         return None
     keys = sealing.sealed_problems_of(lake, trace_id)
     if keys is not None and sealed_reason is not None:
         sealed_ledger.record(lake, what="lineage trace", reason=sealed_reason, at=at, keys=keys, detail=trace_id)
-    steps = []
+    steps = [step for _, step in own]
     for listed in raw:
         steps.append(_raw_step(listed))
         for table, describe in _DAY_STEPS:
             rows = ledger.rows_where(lake, table, "trace_id", [trace_id], [listed["day"]])
             steps += [describe(row) for row in rows]
-    last = raw[-1]
+    last = raw[-1] if raw else _nobody(own, fed)
     for row in ledger.rows_where(lake, tables.LEAK_GUARDED_SPLITS, "trace_id", [trace_id]):
         facts = {"as_of": row["day"], "cluster": row["cluster_id"], "uses": row["uses"]}
         steps.append(_step("leak_guarded_splits", row["pool"], None, facts))
     for row in ledger.rows_where(lake, tables.SPLIT_EXCLUSIONS, "trace_id", [trace_id]):
         facts = {"as_of": row["day"], "duplicate_of": row["duplicate_of"]}
         steps.append(_step("leak_guarded_splits", "excluded", row["reason"], facts))
-    fed = ledger.rows_where(lake, tables.CHECKPOINT_TRACES, "trace_id", [trace_id])
     scored = ledger.rows_where(lake, tables.ACTION_SCORES, "trace_id", [trace_id])
     withheld = keys is not None and sealed_reason is None
+    stone = retractions.tombstones(lake).among(lake, [trace_id]).get(trace_id)
     return {
         "trace_id": trace_id,
+        "retracted": None
+        if stone is None
+        else {**{name: stone[name] for name in _STONE}, "at": stone["at"].isoformat()},
         **{name: last[name] for name in _OF_THE_PAIR},
         "sealed": keys is not None,
         "withheld": withheld,
         "steps": [{**step, "facts": {}} for step in steps] if withheld else steps,
-        "fed": [{key: row[key] for key in ("checkpoint_id", "day", "role", "weight")} for row in fed],
+        "fed": [{key: row[key] for key in ("checkpoint_id", "day", "stage", "role", "weight")} for row in fed],
+        "inherited": _inherited(lake, [row["checkpoint_id"] for row in fed]),
         "scored_in": _counts(row["checkpoint_id"] for row in scored),
     }
 
 
-def checkpoint_text(answer: Mapping[str, Any]) -> str:
-    """``about_checkpoint`` as plain text."""
-    holds = "matches the manifest" if answer["trace_list_holds"] else "DOES NOT match the manifest"
-    lines = [
-        f"checkpoint {answer['checkpoint_id']}",
-        f"  stage {answer['stage']}, as of {answer['day']}, parents {', '.join(answer['parents']) or 'none'}",
-        f"  recipe {answer['recipe']['name']}, code {answer['code_version']}, seed {answer['seeds']['training']}",
-        f"  {answer['traces']} traces of {answer['problems']} problems in {answer['clusters']} leak clusters; "
-        f"the trace list {holds}",
-    ]
-    for label, key in (
-        ("days", "days"),
-        ("categories", "categories"),
-        ("miners", "miners"),
-        ("strategies", "strategies"),
-        ("verdicts", "verdict_sources"),
-        ("outcomes", "outcome_sources"),
-    ):
-        lines.append(f"  {label}: {_listed(answer[key])}")
-    for name, entry in sorted(answer["inputs"].items()):
-        digest = str(entry["content_digest"])[:12]
-        lines.append(f"  input {name}: content {digest}, table version {entry.get('table_version')}")
-    for change in answer["changed_inputs"]:
-        lines.append(f"  CHANGED since: {change['input']} is now {change['present'][:12]}")
-    for pool, count in answer["held_out_since"].items():
-        lines.append(f"  HELD OUT since: the problems of {count} trained traces are {pool} in the newest leak clusters")
-    if answer["no_longer_in_corpus"]:
-        lines.append(f"  no longer in the corpus: {_some(answer['no_longer_in_corpus'])}")
-    return "\n".join(_plain(line) for line in lines)
+def _own_steps(lake: Lake, trace_id: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """(row, step) of a trace that was made here: generated for a stage, or attempted in an evaluation."""
+    made = ledger.rows_where(lake, tables.GENERATED_TRACES, "trace_id", [trace_id])
+    tried = ledger.rows_where(lake, tables.ROLLOUTS, "trace_id", [trace_id])
+    return [*((row, _generated_step(row)) for row in made), *((row, _rollout_step(row)) for row in tried)]
 
 
-def trace_text(answer: Mapping[str, Any]) -> str:
-    """``about_trace`` as plain text."""
-    lines = [
-        f"trace {answer['trace_id']}",
-        f"  day {answer['day']}, miner {answer['miner_hotkey']}, agent version {answer['agent_version_id']}, "
-        f"validator {answer['validator_hotkey']}",
+def _nobody(own: list[tuple[dict[str, Any], dict[str, Any]]], fed: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is said of a trace that no miner made."""
+    row = own[-1][0] if own else {"day": fed[-1]["trace_day"]}
+    return {name: row.get(name) for name in _OF_THE_PAIR} | {
+        "policy_checkpoint_id": row.get("source") or row.get("checkpoint_id")
+    }
+
+
+def _inherited(lake: Lake, fed: list[str]) -> list[dict[str, Any]]:
+    """Descendants of the checkpoints that a trace fed; ``from`` names those it fed, the nearest first."""
+    family = ledger.family(lake) if fed else {}
+    return [
+        {**{key: family[name][key] for key in ("checkpoint_id", "stage", "day")}, "from": chain}
+        for name, chain in ledger.heirs(family, fed).items()
     ]
-    if answer["withheld"]:
-        lines.append("  sealed, or of a day that no leak clusters cover yet: facts are shown with --sealed REASON only")
-    for step in answer["steps"]:
-        why = f" ({step['reason']})" if step["reason"] else ""
-        facts = ", ".join(
-            f"{key} {_fact(value)}" for key, value in step["facts"].items() if value not in (None, [], "")
-        )
-        lines.append(f"  {step['stage']}: {step['decision']}{why}" + (f"; {facts}" if facts else ""))
-    if answer["fed"]:
-        lines += [f"  fed {row['checkpoint_id']} as {row['role']}, weight {row['weight']:g}" for row in answer["fed"]]
-    else:
-        lines.append("  fed no checkpoint")
-    for name, turns in answer["scored_in"].items():
-        lines.append(f"  scored {name} on {turns} of its turns")
-    return "\n".join(_plain(line) for line in lines)
+
+
+def _generated_step(row: Mapping[str, Any]) -> dict[str, Any]:
+    facts = {
+        "for": row["stage"],
+        "by": row["source"],
+        "problem": row["problem_id"],
+        "attempt": row["sample"],
+        "ended": row["ending"],
+        "outcome": row["outcome"],
+        "conduct": row["conduct_score"],
+        "reasoning": row["reasoning_quality"],
+        "judge": row["judge_kind"],
+        "recommended": row["recommended_ids"],
+        "hallucinated": row["hallucinated_ids"],
+        "detail": row["detail"],
+    }
+    return _step("generated_traces", "accepted" if row["accepted"] else "rejected", row["reason"], facts)
+
+
+def _rollout_step(row: Mapping[str, Any]) -> dict[str, Any]:
+    facts = {
+        "by": row["checkpoint_id"],
+        "for": row["stage"],
+        "problem": row["problem_id"],
+        "attempt": row["sample"],
+        "steps": row["steps"],
+    }
+    return _step("rollouts", row["ending"], row["ending_detail"], facts)
 
 
 def _step(stage: str, decision: str, reason: str | None, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -245,6 +361,7 @@ _DAY_STEPS = (
     (tables.AXIS_A_CORPUS, _accepted_step),
     (tables.REJECTED_TRACES, _rejected_step),
 )
+_STONE = ("retraction_id", "at", "who", "kind", "subject", "reason")
 _OF_THE_PAIR = (
     "day",
     "miner_hotkey",
@@ -259,20 +376,3 @@ _OF_THE_PAIR = (
 def _counts(values: Iterable[Any]) -> dict[str, int]:
     counted = Counter("unknown" if value is None else str(value) for value in values)
     return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _listed(counts: Mapping[str, int], limit: int = 8) -> str:
-    shown = [f"{name} {count}" for name, count in list(counts.items())[:limit]]
-    return ", ".join(shown) + (f", and {len(counts) - limit} more" if len(counts) > limit else "")
-
-
-def _some(names: list[str], limit: int = 5) -> str:
-    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
-
-
-def _fact(value: Any) -> str:
-    return ", ".join(str(entry) for entry in value) if isinstance(value, list) else str(value)
-
-
-def _plain(line: str) -> str:
-    return escape_control(line).replace("\n", "\\n")

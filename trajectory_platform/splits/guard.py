@@ -28,6 +28,7 @@ CORPUS_COLUMNS = (
 )  # fmt: skip
 COPY_COLUMNS = ("agent_version_id", "strategy_signature")  # needed to find strategy copies
 HELD_OUT_TEXT = "held_out_text"
+RETRACTED = "retracted"
 
 
 class Split(NamedTuple):
@@ -46,6 +47,7 @@ def split_window(
     judged: pa.Table | None = None,
     copy_similarity: float | None = None,
     restated: Mapping[tuple[str, str], str] | None = None,
+    retracted: Mapping[tuple[str, str], str] | None = None,
 ) -> Split:
     """Cluster and pool of every accepted trace of the window ``(day - window_days, day]``.
 
@@ -57,7 +59,9 @@ def split_window(
         copy_similarity: of call sequences from which traces of two agents in one cluster are copies; None does not
             compare them. Needs ``COPY_COLUMNS`` too.
         restated: (trace id, trace day) -> evidence that the row restates a held-out problem's query (see ``ngrams``).
+        retracted: (trace id, trace day) -> which retraction the row falls under.
 
+    A retracted row is excluded as ``retracted`` before anything else, so it is nothing's survivor.
     A pair that was judged again is listed by a later folder too, and so stands in two partitions. The latest says what
     it is, also where it was rejected there (an invalidated run): the earlier are excluded as ``judged_again``.
     Of traces with one content hash the one in the strictest pool stays, among those the earliest (day, then id); the
@@ -78,6 +82,10 @@ def split_window(
     excluded: list[dict[str, Any]] = []
     for trace in corpus_meta.select(columns).to_pylist():
         if not first <= trace["day"] <= day.isoformat():
+            continue
+        gone = (retracted or {}).get((trace["trace_id"], trace["day"]))
+        if gone is not None:
+            excluded.append(_exclusion(trace, day, RETRACTED, detail=gone))
             continue
         if trace["day"] < latest[trace["trace_id"]]:
             excluded.append(_exclusion(trace, day, "judged_again"))

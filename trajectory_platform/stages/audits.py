@@ -100,27 +100,66 @@ def pools_disjoint(ctx: StageContext, day: str) -> dict[str, Any]:
     return {"passed": not other, "traces": splits.num_rows, "not as in leak_clusters": other[:3]}
 
 
-def checkpoint_intact(ctx: StageContext, day: str) -> dict[str, Any]:
-    """Files, manifest and the published trace list of the day's SFT checkpoint agree."""
-    from pathlib import Path
+def checkpoint_intact(stage: str) -> Audit:
+    """Files, manifest and the published trace list of the checkpoints of a stage agree."""
 
-    from trajectory_platform.training import checkpoints
+    def audit(ctx: StageContext, day: str) -> dict[str, Any]:
+        from pathlib import Path
 
-    if ctx.lake.manifest(tables.CHECKPOINTS, day, {"stage": "sft"}) is None:
-        return _not_published(tables.CHECKPOINTS.name, day)
-    problems = []
-    listed = ctx.lake.read(tables.CHECKPOINTS, [day]).to_pylist()
-    traced = ctx.lake.read(tables.CHECKPOINT_TRACES, [day], columns=["checkpoint_id", "trace_id"]).to_pylist()
-    for row in listed:
-        name = row["checkpoint_id"]
-        own = [trace["trace_id"] for trace in traced if trace["checkpoint_id"] == name]
-        try:
-            checkpoints.verify_checkpoint(Path(ctx.settings.checkpoint_root) / row["path"])
-        except FailPartition as error:
-            problems.append(str(error))
-        if checkpoints.trace_list_digest(own) != row["trace_list_digest"]:
-            problems.append(f"{name}: checkpoint_traces is not the list it was trained on")
-    return {"passed": not problems, "checkpoints": len(listed), "problems": problems[:3]}
+        import pyarrow.compute as pc
+
+        from trajectory_platform.training import checkpoints
+
+        if ctx.lake.manifest(tables.CHECKPOINTS, day, {"stage": stage}) is None:
+            return _not_published(tables.CHECKPOINTS.name, f"{day} {stage}")
+        own = pc.field("stage") == stage
+        problems = []
+        listed = ctx.lake.read(tables.CHECKPOINTS, [day], filter=own).to_pylist()
+        columns = ["checkpoint_id", "trace_id", "role"]
+        traced = ctx.lake.read(tables.CHECKPOINT_TRACES, [day], columns=columns, filter=own).to_pylist()
+        for row in listed:
+            name = row["checkpoint_id"]
+            fed = [trace for trace in traced if trace["checkpoint_id"] == name]
+            try:
+                checkpoints.verify_checkpoint(Path(ctx.settings.checkpoint_root) / row["path"])
+            except FailPartition as error:
+                problems.append(str(error))
+            if checkpoints.trace_list_digest(fed) != row["trace_list_digest"]:
+                problems.append(f"{name}: checkpoint_traces is not the list it was trained on")
+        return {"passed": not problems, "checkpoints": len(listed), "problems": problems[:3]}
+
+    return audit
+
+
+def generated_accounted(stage: str) -> Audit:
+    """Every planned attempt of what was generated for a stage is there, accepted or with a reason; accepted ones are
+    strict successes on train problems without an invented id."""
+
+    def audit(ctx: StageContext, day: str) -> dict[str, Any]:
+        from trajectory_platform.stages.generated_slots import accepted_digest, present_traces
+
+        manifest = ctx.lake.manifest(tables.GENERATED_TRACES, day, {"stage": stage})
+        if manifest is None:
+            return _not_published(tables.GENERATED_TRACES.name, f"{day} {stage}")
+        clusters = ctx.lake.read(tables.LEAK_CLUSTERS, [day], columns=["problem_key", "pool"]).to_pylist()
+        train = {row["problem_key"] for row in clusters if row["pool"] == "train"}
+        rows = present_traces(ctx, day, stage)
+        accepted = [row for row in rows if row["accepted"]]
+        bad = [
+            row["trace_id"]
+            for row in rows
+            if row["problem_key"] not in train
+            or row["accepted"] != (row["reason"] is None)
+            or (row["accepted"] and (not row["success"] or row["hallucinated_ids"]))
+        ]
+        told = manifest.summary
+        counted = {"attempts": len(rows), "accepted": len(accepted)}
+        same = all(told[name] == count for name, count in counted.items())
+        if rows:
+            same = same and told["accepted_digest"] == accepted_digest(rows)
+        return {"passed": same and not bad, **counted, "as published": same, "bad": bad[:3]}
+
+    return audit
 
 
 def audited(audit: Audit, ctx: StageContext, day: str) -> dict[str, Any]:

@@ -1,14 +1,18 @@
-"""The training stages: an SFT checkpoint as of a day, its teacher-forced scores, and what it was made of."""
+"""What a day has of checkpoints: the present one of each stage, what it was fed, and its teacher-forced scores.
+
+The slot of a day and stage is a ledger: a checkpoint of another recipe stays in it, with its traces and scores, so that
+what fed it can always be answered. The manifest says which one is the present one.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajectory_platform.errors import FailPartition
 from trajectory_platform.lake import tables
+from trajectory_platform.lineage import ledger
 from trajectory_platform.stages.context import (
     Output,
     Produced,
@@ -17,78 +21,23 @@ from trajectory_platform.stages.context import (
     input_digests,
     run_stage,
 )
-from trajectory_platform.stages.splits import check_trainable, published_window
+from trajectory_platform.stages.splits import published_window
+from trajectory_platform.training.stage_recipes import BASE, STAGES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from trajectory_platform.evaluation.child import Runner
     from trajectory_platform.lake.tables import Table
+    from trajectory_platform.training.recipe import Recipe
 
 SFT = {"stage": "sft"}
-
-
-def sft_checkpoint(ctx: StageContext, day: str, *, run: Runner | None) -> StageResult:
-    """Qwen3 on the train pool of the window. A window with too few traces publishes an empty slot that says so.
-
-    Raises:
-        FailPartition: a leak between the pools, a damaged row, or a training process that died.
-    """
-    from trajectory_platform.training import launch
-    from trajectory_platform.training.recipe import load_recipe
-
-    recipe = load_recipe(ctx.settings.recipe).resolved(ctx.settings.seed)
-    corpus_days = published_window(ctx, tables.AXIS_A_CORPUS, day)
-    named = {"leak_guarded_splits": [day], "leak_clusters": [day], "axis_a_corpus": corpus_days}
-
-    _forget_lost(ctx, day)
-
-    def body() -> Produced:
-        check_trainable(ctx, day)
-        held_out = ctx.lake.read(tables.LEAK_CLUSTERS, [day], columns=["cluster_id", "pool"]).to_pylist()
-        result = launch.train_checkpoint(
-            day=day,
-            splits=ctx.lake.read(tables.LEAK_GUARDED_SPLITS, [day]),
-            corpus=_corpus(ctx, corpus_days),
-            recipe=recipe,
-            seed=ctx.settings.seed,
-            inputs=_described_inputs(ctx, named),
-            checkpoint_root=ctx.settings.checkpoint_root,
-            held_out_clusters=[row["cluster_id"] for row in held_out if row["pool"] != "train"],
-            runner=run,
-        )
-        summary = {
-            "checkpoint_id": result.checkpoint_id or "",
-            "status": result.status,
-            "reason": result.reason or "",
-            "traces": result.traces.num_rows,
-            **{key: value for key, value in result.metrics.items() if isinstance(value, int | float | str)},
-        }
-        return Produced(
-            [
-                beside_others(ctx, tables.CHECKPOINT_TRACES, day, result.checkpoint_id, result.traces),
-                beside_others(ctx, tables.CHECKPOINTS, day, result.checkpoint_id, result.checkpoints),
-            ],
-            summary,
-        )
-
-    return run_stage(
-        ctx,
-        stage="sft_checkpoint",
-        day=day,
-        code_version=launch.CODE_VERSION,
-        tables=(tables.CHECKPOINT_TRACES, tables.CHECKPOINTS),
-        inputs=input_digests(ctx, named),
-        body=body,
-        part=SFT,
-        extra_settings={"recipe": recipe.identity()},
-    )
+NO_PARENT, NOT_IN_RECIPE = "no_parent", "not_in_recipe"  # why a slot is empty
 
 
 def sft_action_scores(ctx: StageContext, day: str, *, run: Runner | None) -> StageResult:
     """Teacher-forced next-action scores of the day's SFT checkpoint on the dev pool."""
     from trajectory_platform.evaluation import actions, launch
-    from trajectory_platform.training.checkpoints import verify_checkpoint
     from trajectory_platform.training.recipe import load_recipe
 
     plan = load_recipe(ctx.settings.recipe).evaluation
@@ -100,13 +49,13 @@ def sft_action_scores(ctx: StageContext, day: str, *, run: Runner | None) -> Sta
         if checkpoint is None:
             nothing = beside_others(ctx, tables.ACTION_SCORES, day, None, tables.ACTION_SCORES.schema().empty_table())
             return Produced([nothing], {"state": "no_checkpoint", "turns": 0})
-        verify_checkpoint(Path(ctx.settings.checkpoint_root) / checkpoint["path"])
+        verify(ctx, checkpoint)
         result = launch.evaluate_actions(
-            checkpoint=Path(ctx.settings.checkpoint_root) / checkpoint["path"],
+            checkpoint=folder_of(ctx, checkpoint),
             day=day,
             stage="sft",
             splits=ctx.lake.read(tables.LEAK_GUARDED_SPLITS, [day]),
-            corpus=_corpus(ctx, corpus_days),
+            corpus=corpus_batches(ctx, corpus_days),
             trained=traced_rows(ctx, day, checkpoint["checkpoint_id"]),
             plan=plan,
             runner=run,
@@ -142,79 +91,83 @@ def sft_action_scores(ctx: StageContext, day: str, *, run: Runner | None) -> Sta
     )
 
 
-def checkpoint_lineage(ctx: StageContext, day: str) -> StageResult:
-    """What the day's checkpoint was made of, counted; its trace list is re-hashed against the manifest first.
-
-    Raises:
-        FailPartition: when the published trace list is not the one the checkpoint was trained on.
-    """
-    from trajectory_platform.training.checkpoints import trace_list_digest
-
-    corpus_days = published_window(ctx, tables.AXIS_A_CORPUS, day)
-
-    checkpoint = current_checkpoint(ctx, day)
-
-    def body() -> Produced:
-        traced = traced_rows(ctx, day, checkpoint["checkpoint_id"]).to_pylist() if checkpoint else []
-        if checkpoint and trace_list_digest([row["trace_id"] for row in traced]) != checkpoint["trace_list_digest"]:
-            raise FailPartition(f"{checkpoint['checkpoint_id']}: checkpoint_traces is not the list it was trained on")
-        rows = _counted(ctx, corpus_days, traced, day)
-        name = checkpoint["checkpoint_id"] if checkpoint else None
-        summary = {
-            "checkpoint_id": name or "",
-            "traces": len(traced),
-            "miners": len({row["miner_hotkey"] for row in rows}),
-            "strategies": len({row["strategy_cluster"] for row in rows}),
-            "trace_days": len({row["trace_day"] for row in rows}),
-        }
-        return Produced([beside_others(ctx, tables.CHECKPOINT_LINEAGE, day, name, _table(rows))], summary)
-
-    return run_stage(
-        ctx,
-        stage="checkpoint_lineage",
-        day=day,
-        code_version="1",
-        tables=(tables.CHECKPOINT_LINEAGE,),
-        inputs={
-            **input_digests(ctx, {"checkpoint_traces": [day]}, SFT),
-            **input_digests(ctx, {"axis_a_corpus": corpus_days}),
-            "checkpoint": named(checkpoint),
-        },
-        body=body,
-        part=SFT,
-    )
-
-
-def _forget_lost(ctx: StageContext, day: str) -> None:
+def forget_lost(ctx: StageContext, day: str, stage: str) -> None:
     """A slot whose checkpoint folder has gone is not current: the weights are what was published."""
-    row = current_checkpoint(ctx, day)
-    if row is not None and not (Path(ctx.settings.checkpoint_root) / row["path"]).is_dir():
-        ctx.lake.invalidate(tables.CHECKPOINTS, day, SFT)
+    row = current_checkpoint(ctx, day, stage)
+    if row is not None and not folder_of(ctx, row).is_dir():
+        ctx.lake.invalidate(tables.CHECKPOINTS, day, {"stage": stage})
 
 
-def _corpus(ctx: StageContext, days: list[str]) -> Iterator[pa.RecordBatch]:
+def folder_of(ctx: StageContext, checkpoint: Mapping[str, Any]) -> Path:
+    """Where a checkpoint lies."""
+    return Path(ctx.settings.checkpoint_root) / str(checkpoint["path"])
+
+
+def verify(ctx: StageContext, checkpoint: Mapping[str, Any]) -> None:
+    """A checkpoint is whole and unchanged; raises ``FailPartition`` that says what differs and what to do."""
+    from trajectory_platform.training.checkpoints import verify_checkpoint
+
+    try:
+        verify_checkpoint(folder_of(ctx, checkpoint))
+    except FailPartition as error:
+        raise FailPartition(f"{error}; remove its folder and train again: it is made anew of the same rows") from error
+
+
+def corpus_batches(
+    ctx: StageContext, days: Sequence[str], table: Table = tables.AXIS_A_CORPUS
+) -> Iterator[pa.RecordBatch]:
+    """The texts of several days as they are read."""
     from trajectory_platform.evaluation.texts import COLUMNS
 
     for day in days:
-        yield from ctx.lake.batches(
-            tables.AXIS_A_CORPUS, day, columns=list(COLUMNS), batch_rows=ctx.settings.batch_rows
-        )
+        yield from ctx.lake.batches(table, day, columns=list(COLUMNS), batch_rows=ctx.settings.batch_rows)
 
 
 def current_checkpoint(ctx: StageContext, day: str, stage: str = SFT["stage"]) -> dict[str, Any] | None:
-    """The row of the checkpoint that the present settings made of a day; None when there is none.
-
-    The slot of a day and stage is a ledger: a checkpoint of another recipe stays in it, with its traces and scores,
-    so that what fed it can always be answered. The manifest says which one is the newest.
-    """
+    """The row of the checkpoint that the newest run of a stage made of a day; None when it made none."""
     manifest = ctx.lake.manifest(tables.CHECKPOINTS, day, {"stage": stage})
     name = manifest.summary.get("checkpoint_id") if manifest else None
     rows = ctx.lake.read(tables.CHECKPOINTS, [day]).to_pylist() if name else []
     return next((row for row in rows if row["checkpoint_id"] == name), None)
 
 
+def first_checkpoint(ctx: StageContext, day: str) -> dict[str, Any] | None:
+    """The day's present checkpoint of the earliest stage that has one: nearest to the untrained model."""
+    found = (current_checkpoint(ctx, day, stage) for stage in STAGES)
+    return next((row for row in found if row is not None), None)
+
+
+def last_checkpoint(ctx: StageContext, day: str) -> dict[str, Any] | None:
+    """The day's present checkpoint of the latest stage that has one: what a run ends with."""
+    found = (current_checkpoint(ctx, day, stage) for stage in reversed(STAGES))
+    return next((row for row in found if row is not None), None)
+
+
+def parent_of(ctx: StageContext, day: str, recipe: Recipe, stage: str) -> tuple[dict[str, Any] | None, str | None]:
+    """(row of the checkpoint to start from, None); (None, None) to start from the base model; (None, why) without one.
+
+    A stage that the recipe gives no parent starts from the nearest earlier one that was trained: one that was left out
+    (too few rows, nothing generated) is passed over, one that was never run is not.
+    """
+    own = recipe.stage(stage).parent
+    if own == BASE:
+        return None, None
+    if own is not None:
+        row = current_checkpoint(ctx, day, own)
+        return row, None if row is not None else NO_PARENT
+    names = recipe.names()
+    earlier = names[: names.index(stage)]
+    for name in reversed(earlier):
+        if ctx.lake.manifest(tables.CHECKPOINTS, day, {"stage": name}) is None:
+            return None, NO_PARENT
+        row = current_checkpoint(ctx, day, name)
+        if row is not None:
+            return row, None
+    return None, NO_PARENT if earlier else None
+
+
 def example_trace(ctx: StageContext, day: str) -> str | None:
-    """A trace that fed the day's present checkpoint: the first by id, so that it is always the same one."""
+    """A trace that fed the day's present SFT checkpoint: the first by id, so that it is always the same one."""
     checkpoint = current_checkpoint(ctx, day)
     if checkpoint is None:
         return None
@@ -236,70 +189,37 @@ def beside_others(
 
 
 def traced_rows(ctx: StageContext, day: str, name: str) -> pa.Table:
-    """The ``checkpoint_traces`` rows of a checkpoint."""
+    """The ``checkpoint_traces`` rows of a checkpoint itself."""
     import pyarrow.compute as pc
 
     return ctx.lake.read(tables.CHECKPOINT_TRACES, [day], filter=pc.field("checkpoint_id") == name)
 
 
-def named(checkpoint: dict[str, Any] | None) -> str:
+def seen_rows(ctx: StageContext, name: str) -> list[dict[str, Any]]:
+    """The ``checkpoint_traces`` rows of a checkpoint and of all its ancestors: it has seen what they saw."""
+    return ledger.seen_rows(ctx.lake, [name])[name]
+
+
+def named(checkpoint: Mapping[str, Any] | None) -> str:
     """What of a checkpoint enters the identity of what is made from it: its id, which digests everything in it."""
-    return "none" if checkpoint is None else checkpoint["checkpoint_id"]
+    return "none" if checkpoint is None else str(checkpoint["checkpoint_id"])
 
 
-def _described_inputs(ctx: StageContext, named: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
-    """Input partitions as the checkpoint manifest records them: content digest and table version."""
+def described_inputs(ctx: StageContext, named: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
+    """Input partitions as a checkpoint's manifest records them: content digest, table version and rows.
+
+    Raises:
+        FailPartition: one of them is not published.
+    """
     described: dict[str, dict[str, Any]] = {}
     for table, days in named.items():
+        found = {one.day: one for one in ctx.lake.manifests(table, days)}
         for day in days:
-            manifest = ctx.lake.manifest(table, day)
-            if manifest is None:
+            if day not in found:
                 raise FailPartition(f"{table}/{day} is not published: run the stages before it first")
             described[f"{table}/{day}"] = {
-                "content_digest": manifest.content_digest,
-                "table_version": manifest.table_version,
-                "rows": manifest.rows,
+                "content_digest": found[day].content_digest,
+                "table_version": found[day].table_version,
+                "rows": found[day].rows,
             }
     return described
-
-
-def _counted(ctx: StageContext, corpus_days: list[str], traced: list[dict[str, Any]], day: str) -> list[dict[str, Any]]:
-    columns = ["trace_id", "day", "miner_hotkey", "category", "strategy_cluster", "judge_kind"]
-    corpus = {
-        (row["day"], row["trace_id"]): row
-        for row in ctx.lake.read(tables.AXIS_A_CORPUS, corpus_days, columns=columns).to_pylist()
-    }
-    traces: Counter[tuple[str, ...]] = Counter()
-    weights: Counter[tuple[str, ...]] = Counter()
-    for row in traced:
-        source = corpus.get((row["trace_day"], row["trace_id"]))
-        if source is None:
-            raise FailPartition(f"{row['trace_id']}: trained on, but no longer in the corpus of {row['trace_day']}")
-        group = (
-            row["checkpoint_id"],
-            row["role"],
-            row["trace_day"],
-            source["miner_hotkey"] or "",
-            source["category"] or "",
-            source["strategy_cluster"],
-            source["judge_kind"] or "",
-        )
-        traces[group] += 1
-        weights[group] += row["weight"]
-    names = ("checkpoint_id", "role", "trace_day", "miner_hotkey", "category", "strategy_cluster", "verdict_source")
-    return [
-        {
-            **dict(zip(names, group, strict=True)),
-            "day": day,
-            "stage": "sft",
-            "traces": count,
-            "weight": float(weights[group]),
-        }
-        for group, count in sorted(traces.items())
-    ]
-
-
-def _table(rows: list[dict[str, Any]]) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.Table.from_pylist(rows, schema=tables.CHECKPOINT_LINEAGE.schema())

@@ -7,7 +7,8 @@ from typing import Any
 from trajectory_platform.lake import tables
 from trajectory_platform.stages.checkpoints import current_checkpoint
 from trajectory_platform.stages.context import StageContext
-from trajectory_platform.stages.evaluations import EVALUATIONS, Evaluation, evaluated_rows, looks_line
+from trajectory_platform.stages.evaluations import EVALUATIONS, evaluated_rows, looks_line
+from trajectory_platform.stages.stage_table import resampling, stage_lines, stage_rows
 from trajectory_platform.stages.text import shown
 
 FUNNEL_STEPS = (
@@ -115,62 +116,33 @@ def task_metrics_of(ctx: StageContext, day: str) -> dict[str, dict[str, Any]]:
     """Strict task metrics per evaluation that attempted something as of a day: stage -> ``metrics.task_metrics``."""
     from trajectory_platform.evaluation.metrics import task_metrics
 
-    how = _resampling(ctx)
+    how = resampling(ctx)
     found = {row.stage: evaluated_rows(ctx, day, row) for row in EVALUATIONS}
     return {stage: task_metrics(rows, **how) for stage, rows in found.items() if rows}
 
 
 def task_comparison(ctx: StageContext, day: str) -> dict[str, Any] | None:
-    """The newest stage of training beside the untrained model (``comparison.compare``); None without both."""
+    """The last stage of training that was evaluated beside the untrained model (``comparison.compare``); None without
+    both."""
     from trajectory_platform.evaluation.comparison import compare
 
-    before = [row for row in EVALUATIONS if row.untrained]
-    after = [row for row in EVALUATIONS if not row.untrained]
     sides = [
-        [row for row in evaluated_rows(ctx, day, one) if row["outcome"] != "no_reward"]
-        for one in (before[0], after[-1])
+        (row.untrained, [one for one in evaluated_rows(ctx, day, row) if one["outcome"] != "no_reward"])
+        for row in EVALUATIONS
     ]
-    return compare(sides[0], sides[1], **_resampling(ctx)) if all(sides) else None
+    before = next((rows for untrained, rows in sides if untrained), [])
+    after: list[dict[str, Any]] = next((rows for untrained, rows in reversed(sides) if rows and not untrained), [])
+    return compare(before, after, **resampling(ctx)) if before and after else None
 
 
 def tasks_text(ctx: StageContext, day: str) -> str:
-    """Success in the sandbox per evaluation, one line each, and what the comparison says."""
+    """Success in the sandbox, stage by stage, and what the comparison of the last with the untrained model says."""
     lines = [f"success in the sandbox on held-out problems, strict, as of {day}"]
-    for row in EVALUATIONS:
-        lines.append(f"  {row.stage:<5} {_task_line(ctx, day, row)}")
+    lines += [f"  {line}" for line in stage_lines(stage_rows(ctx, day))]
     comparison = task_comparison(ctx, day)
     if comparison is not None:
         lines += [f"  {shown(words)}" for words in report_words(comparison)]
     return "\n".join(lines)
-
-
-def _task_line(ctx: StageContext, day: str, row: Evaluation) -> str:
-    from trajectory_platform.evaluation.metrics import task_metrics
-
-    manifest = ctx.lake.manifest(tables.EVAL_SCORES, day, row.part)
-    if manifest is None:
-        return "not evaluated"
-    if manifest.summary["state"] != "ok":
-        return f"nothing attempted: {manifest.summary['state']}"
-    rows = evaluated_rows(ctx, day, row)
-    overall = task_metrics(rows, **_resampling(ctx))["overall"]
-    looked = looks_line(ctx, rows)
-    success, cut = overall["success_rate"], overall["truncated"]["value"]
-    interval = success["interval"]
-    between = f" [{interval['low']:.0%}, {interval['high']:.0%}]" if interval else ""
-    return (
-        f"{success['value']:.0%}{between}, process score {overall['process_score']['value']:.2f}, cut {cut:.0%}, "
-        f"n = {overall['problems']} problems in {overall['clusters']} clusters"
-        + (" (thin)" if overall["state"] == "thin" else "")
-        + (f"\n        {looked}" if looked else "")
-    )
-
-
-def _resampling(ctx: StageContext) -> dict[str, Any]:
-    from trajectory_platform.training.recipe import load_recipe
-
-    plan = load_recipe(ctx.settings.recipe).evaluation
-    return {"seed": plan.seed, "resamples": plan.bootstrap, "thin_below": plan.thin_below}
 
 
 def report_scores(ctx: StageContext, day: str) -> list[dict[str, Any]]:
@@ -230,6 +202,7 @@ def _task_row(entry: dict[str, Any]) -> dict[str, Any]:
         "unviewed": entry["unviewed"]["value"],
         "clean": entry["discipline"]["clean"]["value"],
         "process": entry["process_score"]["value"],
+        "conduct": entry["conduct_score"]["value"],
         "thin": entry["state"] == "thin",
         **{name: entry[name] for name in ("problems", "attempts", "clusters")},
     }

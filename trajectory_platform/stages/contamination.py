@@ -1,7 +1,8 @@
 """``contamination``: what every checkpoint of the lake has seen of the problems it is measured on, as of a day.
 
-The stage looks at all checkpoints up to the day, not at the day's own: a merge, a late reward, a retracted run or a new
-benchmark changes what an old checkpoint may be credited with, and each of them changes an input of the stage.
+A checkpoint has seen what its ancestors saw, and a row of them counts as its own. The stage looks at all checkpoints up
+to the day, not at the day's own: a merge, a late reward, a retracted run or a new benchmark changes what an old
+checkpoint may be credited with, and each of them changes an input of the stage.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from trajectory_platform.errors import Abort
 from trajectory_platform.lake import tables
+from trajectory_platform.lineage import ledger
+from trajectory_platform.lineage.retractions import RETRACTED, tombstones
 from trajectory_platform.stages.context import Output, Produced, StageContext, StageResult, input_digests, run_stage
-from trajectory_platform.stages.splits import (
-    corpus_messages,
-    days_up_to,
-    held_out_index,
-)
+from trajectory_platform.stages.retraction import retraction_inputs
+from trajectory_platform.stages.splits import days_up_to
 from trajectory_platform.stages.text import shown
+from trajectory_platform.stages.traced_texts import Pieces
+from trajectory_platform.training.stage_recipes import STAGES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,20 +29,41 @@ if TYPE_CHECKING:
     from trajectory_platform.settings import Settings
     from trajectory_platform.splits.clusters import BenchmarkProblems
     from trajectory_platform.splits.contamination import Asked
-    from trajectory_platform.splits.ngrams import Overlap
 
-STAGES = ("sft",)  # stages of training whose checkpoints are looked at
-USES = {"sft": "sft"}  # stage of training -> the use its rows must have
-_LEAST_OVERLAP = 0.2  # smaller shares of a query are ordinary phrases and are not reported
+USES = {"train": "sft", "desirable": "kto_desirable", "undesirable": "kto_undesirable"}  # role -> use it must have
+_OF_THE_CORPUS = (*USES, "reference")  # roles whose rows are accepted traces of miners (or generated ones)
 _NAMED = 20
 
 
-def contamination(ctx: StageContext, day: str, *, stage: str = STAGES[0]) -> StageResult:
-    """Status of every (checkpoint, problem) as of ``day``, for the checkpoints of one stage of training.
+def contamination(ctx: StageContext, day: str) -> StageResult:
+    """Status of every (checkpoint, problem) as of ``day``, for the checkpoints of all stages of training.
 
     Problems: those of the dev and sealed pools, those of registered benchmarks, and whatever a checkpoint was evaluated
-    on. The summary names the flagged checkpoints, also those whose training rows were withdrawn since.
+    on. The summary names the flagged checkpoints, also those whose training rows were withdrawn since. A stage that
+    never made a checkpoint has no slot, but the first one, which says that there is nothing.
     """
+    made = {
+        manifest.part["stage"]
+        for manifest in ctx.lake.manifests(tables.CHECKPOINT_TRACES, days_up_to(ctx, tables.CHECKPOINT_TRACES, day))
+        if manifest.rows
+    }
+    pieces = Pieces(ctx, day)
+    results = [_of_one_stage(ctx, day, stage, pieces) for stage in STAGES if stage in made or stage == STAGES[0]]
+    skipped = all(result.skipped for result in results)
+    return StageResult("contamination", day, skipped, results[0].manifests, _merged(results))
+
+
+def _merged(results: Sequence[StageResult]) -> dict[str, Any]:
+    """Counts in sum, what is told per checkpoint side by side."""
+    merged: dict[str, Any] = {}
+    for result in results:
+        for name, value in result.summary.items():
+            held = merged.get(name)
+            merged[name] = value if held is None else held | value if isinstance(value, dict) else held + value
+    return merged
+
+
+def _of_one_stage(ctx: StageContext, day: str, stage: str, pieces: Pieces) -> StageResult:
     from trajectory_platform.splits import benchmarks, contamination
 
     part = {"stage": stage}
@@ -52,24 +75,24 @@ def contamination(ctx: StageContext, day: str, *, stage: str = STAGES[0]) -> Sta
     as_of = {"leak_clusters": [day], "leak_edges": [day], "leak_hints": [day]}
 
     def body() -> Produced:
-        traced = _of_stage(ctx, tables.CHECKPOINT_TRACES, day, stage)
-        rows = _rows(ctx, day, stage, traced, benchmarks.load(ctx.settings.benchmarks, files))
-        stale = contamination.stale_training_rows(
-            traced.to_pylist(),
-            ctx.lake.read(tables.RAW_TRACES, days["raw_traces"], columns=["trace_id", "day", "state"]),
-            ctx.lake.read(tables.AXIS_A_CORPUS, days["axis_a_corpus"], columns=["trace_id", "day", "uses"]),
-            use=USES.get(stage),
+        traced = seen_table(ctx, day, stage)
+        rows = _rows(ctx, day, stage, traced, benchmarks.load(ctx.settings.benchmarks, files), pieces)
+        return Produced(
+            [Output(tables.CONTAMINATION, rows, part=part)], _summary(traced, rows, _stale(ctx, days, traced))
         )
-        return Produced([Output(tables.CONTAMINATION, rows, part=part)], _summary(traced, rows, stale))
 
-    made = (tables.CHECKPOINT_TRACES, tables.EVAL_SCORES)
     inputs = [input_digests(ctx, {**days, **as_of})]
-    inputs += [input_digests(ctx, {table.name: days_up_to(ctx, table, day)}, part) for table in made]
+    for name in STAGES[: STAGES.index(stage) + 1]:  # an ancestor may be of any earlier stage
+        fed = days_up_to(ctx, tables.CHECKPOINT_TRACES, day)
+        found = input_digests(ctx, {"checkpoint_traces": fed}, {"stage": name})
+        inputs.append({f"{key}/{name}": value for key, value in found.items()})
+    inputs.append(input_digests(ctx, {"eval_scores": days_up_to(ctx, tables.EVAL_SCORES, day)}, part))
+    inputs.append(retraction_inputs(ctx))
     return run_stage(
         ctx,
         stage="contamination",
         day=day,
-        code_version=contamination.VERSION,
+        code_version=f"{contamination.VERSION},ancestors-1",
         tables=(tables.CONTAMINATION,),
         inputs={name: value for found in (*inputs, files) for name, value in found.items()},
         body=body,
@@ -77,10 +100,69 @@ def contamination(ctx: StageContext, day: str, *, stage: str = STAGES[0]) -> Sta
     )
 
 
-def _rows(ctx: StageContext, day: str, stage: str, traced: pa.Table, files: Sequence[BenchmarkProblems]) -> pa.Table:
+def seen_table(ctx: StageContext, day: str, stage: str) -> pa.Table:
+    """``checkpoint_traces`` of one stage's checkpoints up to a day, with the rows of their ancestors as their own."""
+    import pyarrow as pa
+
+    own = _of_stage(ctx, tables.CHECKPOINT_TRACES, day, stage)
+    names = sorted(set(own["checkpoint_id"].to_pylist()))
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for name, rows in ledger.seen_rows(ctx.lake, names).items():
+        for row in rows:
+            found.setdefault((name, row["trace_id"], row["role"]), {**row, "checkpoint_id": name, "stage": stage})
+    return pa.Table.from_pylist(list(found.values()), schema=tables.CHECKPOINT_TRACES.schema())
+
+
+def _stale(ctx: StageContext, days: Mapping[str, Sequence[str]], traced: pa.Table) -> list[dict[str, Any]]:
+    """Training rows that would not be chosen today. What was generated has no listing and is not asked about; rows of
+    the unfiltered control were never accepted, so only their listings count."""
     from trajectory_platform.splits import contamination
-    from trajectory_platform.splits.clusters import BENCHMARK_KEY
-    from trajectory_platform.splits.ngrams import Known
+
+    raw = ctx.lake.read(tables.RAW_TRACES, days["raw_traces"], columns=["trace_id", "day", "state"])
+    corpus = ctx.lake.read(tables.AXIS_A_CORPUS, days["axis_a_corpus"], columns=["trace_id", "day", "uses"])
+    generated = set(ctx.lake.read(tables.GENERATED_TRACES, columns=["trace_id"]).column("trace_id").to_pylist())
+    control = {row["checkpoint_id"] for row in ctx.lake.read(tables.CHECKPOINTS).to_pylist() if ledger.is_control(row)}
+    listed = [row for row in traced.to_pylist() if row["role"] in _OF_THE_CORPUS and row["trace_id"] not in generated]
+    found: list[dict[str, Any]] = []
+    for role in _OF_THE_CORPUS:
+        rows = [row for row in listed if row["role"] == role and row["checkpoint_id"] not in control]
+        found += contamination.stale_training_rows(rows, raw, corpus, use=USES.get(role))
+    streamed = [row for row in listed if row["checkpoint_id"] in control]
+    if streamed:
+        everything = raw.select(["trace_id", "day"]).append_column("uses", _empty_lists(raw.num_rows))
+        found += contamination.stale_training_rows(streamed, raw, everything)
+    return _with_retracted(ctx, traced.to_pylist(), found)
+
+
+def _with_retracted(
+    ctx: StageContext, traced: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """What is stale, with the rows that fall under a retraction as ``retracted``, generated ones included."""
+    stones = tombstones(ctx.lake)
+    gone = stones.among(ctx.lake, {row["trace_id"] for row in traced}) if stones else {}
+    rows = [dict(row) for row in found if row["trace_id"] not in gone]
+    told: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for row in traced:
+        if row["trace_id"] in gone:
+            named = {name: row[name] for name in ("checkpoint_id", "trace_id", "trace_day")}
+            since = gone[row["trace_id"]]["day"]
+            told.setdefault(
+                (row["checkpoint_id"], row["trace_id"], row["trace_day"]),
+                {**named, "reason": RETRACTED, "since": since},
+            )
+    return sorted([*rows, *told.values()], key=lambda one: (one["checkpoint_id"], one["trace_id"], one["trace_day"]))
+
+
+def _empty_lists(count: int) -> Any:
+    import pyarrow as pa
+
+    return pa.array([[]] * count, pa.list_(pa.string()))
+
+
+def _rows(
+    ctx: StageContext, day: str, stage: str, traced: pa.Table, files: Sequence[BenchmarkProblems], pieces: Pieces
+) -> pa.Table:
+    from trajectory_platform.splits import contamination
 
     clusters = ctx.lake.read(tables.LEAK_CLUSTERS, [day])
     hints = ctx.lake.read(tables.LEAK_HINTS, [day])
@@ -88,14 +170,7 @@ def _rows(ctx: StageContext, day: str, stage: str, traced: pa.Table, files: Sequ
     evaluated: dict[str, set[str]] = {}
     for name, key in zip(scores["checkpoint_id"].to_pylist(), scores["problem_key"].to_pylist(), strict=True):
         evaluated.setdefault(name, set()).add(key)
-    texts = [
-        Known(f"{BENCHMARK_KEY}{one.name}:{row['problem_key']}", "", row["query"])
-        for one in files
-        for row in one.problems.select(["problem_key", "query"]).to_pylist()
-        if row["query"]
-    ]
-    overlaps = _overlaps(ctx, day, clusters, traced, set().union(*evaluated.values()), texts)
-    seen = contamination.seen_by(traced.to_pylist(), clusters, overlaps)
+    seen = contamination.seen_by(traced.to_pylist(), clusters, pieces.of(traced, files))
     common = _held_out(clusters) + _of_benchmarks(ctx, day, clusters, files)
     asked = {one.checkpoint_id: _asked(common, clusters, evaluated.get(one.checkpoint_id, set())) for one in seen}
     return contamination.contamination_rows(
@@ -109,30 +184,6 @@ def _of_stage(ctx: StageContext, table: Table, day: str, stage: str, columns: Se
 
     days = days_up_to(ctx, table, day)
     return ctx.lake.read(table, days, columns=columns, filter=pc.field("stage") == stage)
-
-
-def _overlaps(
-    ctx: StageContext,
-    day: str,
-    clusters: pa.Table,
-    traced: pa.Table,
-    evaluated: set[str],
-    texts: Sequence[Any],
-) -> dict[tuple[str, str], list[Overlap]]:
-    """(trace id, trace day) -> queries that the row holds a piece of. A row whose text is gone has none."""
-    from trajectory_platform.splits.ngrams import NgramIndex
-
-    indexes = [held_out_index(ctx, day, clusters, evaluated)]
-    if texts:
-        indexes.append(NgramIndex(texts, background=texts))
-    rows = set(zip(traced["trace_id"].to_pylist(), traced["trace_day"].to_pylist(), strict=True))
-    days = sorted({trace_day for _, trace_day in rows})
-    found = {}
-    for trace_id, trace_day, _, messages in corpus_messages(ctx, days, rows):
-        pieces = [piece for index in indexes for piece in index.overlaps(messages, least=_LEAST_OVERLAP)]
-        if pieces:
-            found[trace_id, trace_day] = pieces
-    return found
 
 
 def _held_out(clusters: pa.Table) -> list[Asked]:

@@ -19,6 +19,7 @@ from trajectory_platform.stages.context import (
 )
 from trajectory_platform.stages.folder import limits_of
 from trajectory_platform.stages.listings import Listings, check_folders
+from trajectory_platform.stages.retraction import day_inputs, present_raw
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,7 +93,7 @@ def trajectories(ctx: StageContext, day: str) -> StageResult:
     from trajectory_platform.traces import evidence, normalise
 
     def body() -> Produced:
-        raw = ctx.lake.read(tables.RAW_TRACES, [day])
+        raw = present_raw(ctx, day)
         traces = raw.filter(pc.equal(raw.column("state"), "trace"))
         counts = {"traces": traces.num_rows, "readable": 0, "malformed": 0, "repaired": 0}
 
@@ -115,7 +116,7 @@ def trajectories(ctx: StageContext, day: str) -> StageResult:
         day=day,
         code_version=f"{normalise.VERSION},evidence-{evidence.EVIDENCE_VERSION}",
         tables=(tables.TRAJECTORIES,),
-        inputs=input_digests(ctx, {"raw_traces": [day]}),
+        inputs=input_digests(ctx, {"raw_traces": [day]}) | day_inputs(ctx, day),
         body=body,
     )
 
@@ -146,7 +147,7 @@ def judged_traces(ctx: StageContext, day: str, *, llm: LLMJudge | None = None) -
         journal = stack.enter_context(llm_judging.open_journal(ctx.lake.root, day)) if asked else None
 
         def body() -> Produced:
-            raw = ctx.lake.read(tables.RAW_TRACES, [day])
+            raw = present_raw(ctx, day)
             judged, verdicts = judging_day.judge_day(
                 raw,
                 ctx.lake.batches(tables.TRAJECTORIES, day, batch_rows=ctx.settings.batch_rows),
@@ -179,6 +180,7 @@ def judged_traces(ctx: StageContext, day: str, *, llm: LLMJudge | None = None) -
                 **input_digests(ctx, {"raw_traces": [day], "trajectories": [day], "problem_suites": neighbours(day)}),
                 "catalogue": catalogue_digest,
                 **title_inputs(ctx.settings, vectors),
+                **day_inputs(ctx, day),
             },
             body=body,
             extra_settings={"llm": llm.identity(), "filter": _filter(ctx).identity()} if llm is not None else None,
@@ -243,7 +245,7 @@ def axis_a_corpus(ctx: StageContext, day: str) -> StageResult:
     config = _filter(ctx)
 
     def body() -> Produced:
-        raw = ctx.lake.read(tables.RAW_TRACES, [day])
+        raw = present_raw(ctx, day)
         result = structural_filter.curate_day(
             raw,
             lambda: ctx.lake.batches(tables.TRAJECTORIES, day, batch_rows=ctx.settings.batch_rows),
@@ -268,9 +270,8 @@ def axis_a_corpus(ctx: StageContext, day: str) -> StageResult:
         day=day,
         code_version=structural_filter.VERSION,
         tables=(tables.REJECTED_TRACES, tables.AXIS_A_CORPUS),
-        inputs=input_digests(
-            ctx, {name: [day] for name in ("raw_traces", "trajectories", "judged_traces", "verdicts")}
-        ),
+        inputs=input_digests(ctx, {name: [day] for name in ("raw_traces", "trajectories", "judged_traces", "verdicts")})
+        | day_inputs(ctx, day),
         body=body,
         extra_settings={"filter": config.identity()},
     )

@@ -23,6 +23,7 @@ def examine(settings: Settings) -> list[Finding]:
     """Findings ``{area, level, text, todo}``; level is ok, note or error. Reads, never writes."""
     findings = [_python(), *_packages(), *_variables(), _source(settings), _lake(settings), _disk(settings)]
     findings.extend(_judge(settings))
+    findings.extend(_recipe(settings))
     return findings
 
 
@@ -114,6 +115,30 @@ def _judge(settings: Settings) -> list[Finding]:
             todo = "pip install -c constraints.txt -e '.[judge]'"
             return [_finding("judge", "error", f"{settings.judge} needs litellm", todo)]
     return [_finding("judge", "ok", f"{settings.judge}; gate at {settings.reasoning_gate}"), *_rules(settings)]
+
+
+def _recipe(settings: Settings) -> list[Finding]:
+    """The recipe as it will be read: its stages, the hardware it asks for, the model it starts from."""
+    from trajectory_platform.errors import Abort
+    from trajectory_platform.training.recipe import load_recipe
+
+    try:
+        recipe = load_recipe(settings.recipe)
+    except Abort as error:
+        return [_finding("recipe", "error", str(error), "check TRAJECTORY_PLATFORM_RECIPE")]
+    hardware = recipe.hardware
+    stages = " -> ".join(recipe.names()) or "no stage"
+    findings = [_finding("recipe", "ok", f"{recipe.name}: {stages}")]
+    shards = f", ZeRO {hardware.zero}" if hardware.zero is not None else ""
+    told = f"{hardware.profile}: {hardware.processes} x {hardware.threads} threads, {hardware.precision}{shards}"
+    if hardware.profile != "cpu" and not Path("/dev/nvidiactl").exists():
+        findings.append(_finding("hardware", "note", told, "no NVIDIA device here: train where there is one"))
+    else:
+        findings.append(_finding("hardware", "ok", told))
+    if recipe.model.base is not None and not Path(recipe.model.base).is_dir():
+        todo = "download the weights there first; --dry-run works without them"
+        findings.append(_finding("model", "note", f"model.base {recipe.model.base} is no folder", todo))
+    return findings
 
 
 def _rules(settings: Settings) -> list[Finding]:

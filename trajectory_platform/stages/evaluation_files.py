@@ -19,7 +19,9 @@ from trajectory_platform.lake import sealed_scores, tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.catalogue import day_catalogue
 from trajectory_platform.stages.context import StageContext
-from trajectory_platform.stages.eval_pools import POOLS, index_folder, pool_problems, record_sealed
+from trajectory_platform.stages.eval_pools import FRESH, POOLS, evaluable, index_folder, record_sealed
+from trajectory_platform.stages.folder_lineage import trained_on
+from trajectory_platform.stages.references import references_of
 from trajectory_platform.stages.splits import days_up_to, place_files
 from trajectory_platform.stages.text import shown
 
@@ -28,10 +30,12 @@ if TYPE_CHECKING:
     from trajectory_platform.evaluation.eval_problems import EvalProblem, Selection
     from trajectory_platform.evaluation.plan import RolloutLimits, RolloutPlan
     from trajectory_platform.evaluation.rollout_launch import Place, Subject
+    from trajectory_platform.evaluation.turn_rewards import Reference
     from trajectory_platform.sandbox.products import ProductCatalogue
 
 Row = dict[str, Any]
 LOG = "attempts.log"
+CONTAMINATED = "contaminated"
 STAGE = "files"  # what the stage column says of attempts that belong to no stage of training
 RESAMPLES = 10_000
 SAMPLED = 0.7  # temperature of several attempts where none is given: greedy ones would all be the same
@@ -58,6 +62,7 @@ def evaluate_files(
     seed: int = 0,
     policy_options: Mapping[str, Any] | None = None,
     resume: bool = False,
+    references: Path | None = None,
     runner: Runner | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> dict[str, Any]:
@@ -75,6 +80,9 @@ def evaluate_files(
         pool: ``dev``, ``sealed`` or ``all`` (which also holds problems that the checkpoint may have been trained on).
         policy_options: of ``policies.open_policy`` as JSON values: ``form, key_variable, prices`` (model -> [prompt,
             completion]), ``body, device, context`` (of a model folder without a recipe).
+        references: JSONL of strict successes (``problem_key, trace_id, messages``: accepted rows); the best of each
+            problem grounds its process score. Without it those of the lake count for its own problems, and problems of
+            files have none, which the metrics say and count.
         now: the time that a look at sealed problems is recorded with.
 
     Returns:
@@ -84,13 +92,16 @@ def evaluate_files(
         Abort: wrong use. FailPartition: a problem of the pool was trained on, or the process died.
     """
     from trajectory_platform.evaluation.eval_problems import select
+    from trajectory_platform.evaluation.reference_files import grounded, read_references
     from trajectory_platform.evaluation.rollout_launch import roll_out
 
     plan = _plan(k, problems, concurrency, temperature, top_p, limits)
+    teachers: Mapping[str, Reference] | None = read_references(references)
     subject, folder = _subject(checkpoint, policy, plan, seed, policy_options or {})
     _check_out(out, resume)
     ctx = StageContext(settings)
-    listed, unreadable = _listed(ctx, suites, day, pool, None if folder is None else subject.name)
+    name = None if folder is None else subject.name
+    listed, unreadable = _listed(ctx, suites, day, pool, name, sealed_too=sealed_reason is not None)
     selection = select(listed, limit=problems, seed=seed)
     beside = _beside(selection, unreadable, pool)
     beside |= _leaks(subject, folder, selection, pool)
@@ -98,8 +109,11 @@ def evaluate_files(
     record_sealed(ctx.lake, problems=selection.chosen, reason=sealed_reason, at=now(), **about)
     place, products = _market(ctx, day, catalogue)
     chosen = selection.chosen
+    if teachers is None and not suites and pool != "all":
+        teachers = references_of(ctx, day, {one.problem.problem_key for one in chosen}, pool=pool)
     done = roll_out(subject, chosen, plan, seed, place, log=out / LOG, day=day, stage=STAGE, runner=runner)
-    scores = _scored(settings, done.rollouts, selection, products, k, (subject.name, day))
+    scores = _scored(settings, done.rollouts, selection, products, k, (subject.name, day), teachers)
+    beside["process_references"] = grounded([one.problem.problem_key for one in chosen], teachers)
     beside["sampling"] = {"temperature": plan.temperature, "top_p": plan.top_p, "k": k, "seed": seed}
     beside |= _looks(ctx, scores)
     return {"checkpoint_id": subject.name, **done.counts, **_written(out, done.rollouts, scores, beside, seed)}
@@ -215,14 +229,17 @@ def _check_out(out: Path, resume: bool) -> None:
 
 
 def _listed(
-    ctx: StageContext, suites: Sequence[Path], day: str, pool: str, checkpoint_id: str | None
+    ctx: StageContext, suites: Sequence[Path], day: str, pool: str, checkpoint_id: str | None, *, sealed_too: bool
 ) -> tuple[list[EvalProblem], dict[str, int]]:
-    """The problems of the pool, one per key, and the reasons of file rows that are none."""
+    """The problems of the pool, one per key, and why what is left out is left out (``contaminated`` among it)."""
     if pool not in POOLS:
         raise Abort(f"pool {pool!a}: choose one of {', '.join(POOLS)}")
+    if suites and pool == FRESH:
+        raise Abort("the fresh pool is that of the lake's newest suite: leave the suite files away, or choose another")
     if suites:
         return _of_files(ctx, suites, pool)
-    return pool_problems(ctx, day, days_up_to(ctx, tables.PROBLEM_SUITES, day), pool, checkpoint_id), {}
+    found = evaluable(ctx, day, days_up_to(ctx, tables.PROBLEM_SUITES, day), pool, checkpoint_id, sealed_too=sealed_too)
+    return found.problems, {CONTAMINATED: found.contaminated} if found.contaminated else {}
 
 
 def _of_files(ctx: StageContext, suites: Sequence[Path], pool: str) -> tuple[list[EvalProblem], dict[str, int]]:
@@ -252,22 +269,26 @@ def _of_files(ctx: StageContext, suites: Sequence[Path], pool: str) -> tuple[lis
 
 def _beside(selection: Selection, unreadable: Mapping[str, int], pool: str) -> Row:
     """What stands beside the metrics: what the choice was made from."""
+    contaminated = unreadable.get(CONTAMINATED, 0)
+    unreadable = {reason: count for reason, count in unreadable.items() if reason != CONTAMINATED}
     if not selection.chosen:
         lacking = len(selection.no_reward)
         refused = ", ".join(f"{reason} {count}" for reason, count in unreadable.items())
         raise Abort(
             f"nothing to attempt: pool {pool} holds {lacking} problems, none with a query and a reward"
             + (f"; rows that cannot be read: {refused}" if refused else "")
+            + (f"; {contaminated} were trained on" if contaminated else "")
         )
-    return {"pool": pool, "available_problems": selection.available, "unreadable_problems": dict(unreadable)}
+    told = {"pool": pool, "available_problems": selection.available, "contaminated_problems": contaminated}
+    return {**told, "unreadable_problems": dict(unreadable)}
 
 
 def _leaks(subject: Subject, folder: Path | None, selection: Selection, pool: str) -> Row:
-    """How many of the problems were trained on; only ``all`` may hold one."""
-    trained = _trained_on(folder, selection.chosen)
+    """How many of the problems it or its ancestors were trained on; only ``all`` may hold one."""
+    trained, unknown = trained_on(folder, selection.chosen)
     if trained and pool != "all":
         raise FailPartition(f"leak: {subject.name} was trained on traces of {', '.join(trained[:5])} (pool {pool})")
-    return {"trained_on_problems": len(trained)}
+    return {"trained_on_problems": len(trained), **({"unknown_ancestors": unknown} if unknown else {})}
 
 
 def _market(ctx: StageContext, day: str, catalogue: Path | None) -> tuple[Place, ProductCatalogue]:
@@ -287,27 +308,22 @@ def _market(ctx: StageContext, day: str, catalogue: Path | None) -> tuple[Place,
 
 
 def _scored(
-    settings: Settings, rollouts: Any, selection: Selection, products: ProductCatalogue, k: int, who: tuple[str, str]
+    settings: Settings,
+    rollouts: Any,
+    selection: Selection,
+    products: ProductCatalogue,
+    k: int,
+    who: tuple[str, str],
+    teachers: Mapping[str, Reference] | None,
 ) -> list[Row]:
     from trajectory_platform.evaluation import eval_rows
 
     rules = eval_rows.Rules(settings.title_regime, settings.title_encoder, settings.attribute_rule)
     measured = eval_rows.Measured(*who, STAGE)
     rows: list[Row] = eval_rows.score_table(
-        rollouts, selection, products, rules, samples=k, measured=measured
+        rollouts, selection, products, rules, samples=k, measured=measured, references=teachers
     ).to_pylist()
     return rows
-
-
-def _trained_on(checkpoint: Path | None, chosen: Iterable[EvalProblem]) -> list[str]:
-    """Ids of chosen problems of which the checkpoint was trained on traces, as far as its folder says."""
-    from trajectory_platform.identity import safe_id
-
-    if checkpoint is None or not (checkpoint / "rows_report.json").is_file():
-        return []
-    report = jsontext.parse((checkpoint / "rows_report.json").read_bytes()).value
-    trained = {trace.partition(":")[2].partition("#")[0] for trace in report["times"]}
-    return sorted(one.problem.problem_id for one in chosen if safe_id(one.problem.problem_id) in trained)
 
 
 def _written(out: Path, rollouts: Any, scores: list[Row], beside: Row, seed: int) -> Row:

@@ -15,11 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 from trajectory_platform import jsontext
 from trajectory_platform.lake import sealed_scores, tables
-from trajectory_platform.stages.checkpoints import beside_others, current_checkpoint, named
+from trajectory_platform.stages.base_model import base_subject
+from trajectory_platform.stages.checkpoints import (
+    beside_others,
+    current_checkpoint,
+    first_checkpoint,
+    folder_of,
+    named,
+    verify,
+)
 from trajectory_platform.stages.context import Produced, StageContext, StageResult, input_digests, run_stage
-from trajectory_platform.stages.eval_pools import index_folder, pool_problems, record_sealed
+from trajectory_platform.stages.eval_pools import evaluable, fresh_inputs, index_folder, record_sealed
 from trajectory_platform.stages.evaluation_files import compare_files as compare_files
 from trajectory_platform.stages.evaluation_files import evaluate_files as evaluate_files
+from trajectory_platform.stages.references import reference_inputs, references_of
 from trajectory_platform.stages.splits import days_up_to
 
 if TYPE_CHECKING:
@@ -31,6 +40,7 @@ if TYPE_CHECKING:
     from trajectory_platform.evaluation.plan import ActionPlan
     from trajectory_platform.evaluation.rollout_launch import Subject
     from trajectory_platform.sandbox.products import ProductCatalogue
+    from trajectory_platform.training.recipe import Recipe
 
 LOGS = ".rollouts"  # below checkpoint_root: the logs of evaluations that are not published yet
 
@@ -42,42 +52,48 @@ class Evaluation:
     Attributes:
         asset: its name in the graph and in ``STAGE_SETTINGS``.
         stage: its partition of ``rollouts`` and ``eval_scores``.
-        checkpoint: stage of the checkpoint it needs; ``checkpoint_asset``: that checkpoint's asset.
         description: for people.
-        untrained: measure the model that the checkpoint started from, not the checkpoint.
+        untrained: measure the model that the run started from, not the checkpoint of ``stage``.
     """
 
     asset: str
     stage: str
-    checkpoint: str
-    checkpoint_asset: str
     description: str
     untrained: bool = False
+
+    @property
+    def checkpoint_asset(self) -> str:
+        """The checkpoint it measures; an untrained model has the shape of the first one of the run."""
+        return f"{self.stage}_checkpoint"
 
     @property
     def part(self) -> dict[str, str]:
         return {"stage": self.stage}
 
 
+def _evaluation_of(stage: str, words: str) -> Evaluation:
+    return Evaluation(asset=f"{stage}_eval", stage=stage, description=f"{words}, on the same problems as all others.")
+
+
 EVALUATIONS = (
     Evaluation(
         asset="base_eval",
         stage="base",
-        checkpoint="sft",
-        checkpoint_asset="sft_checkpoint",
         description="The model **before** training (same tokenizer, template and limits) in the sandbox, on the same "
-        "problems as `sft_eval`: what training is compared with.",
+        "problems as `sft_eval`: what training is compared with. With `model.base` the base folder itself.",
         untrained=True,
     ),
     Evaluation(
         asset="sft_eval",
         stage="sft",
-        checkpoint="sft",
-        checkpoint_asset="sft_checkpoint",
         description="The day's SFT checkpoint in the sandbox on dev problems, one of each leak cluster first: strict "
         "success, pass@k, hallucinated ids, what was cut. Crashes and timeouts are failures; problems without a "
         "reward are counted apart. A killed run resumes.",
     ),
+    _evaluation_of("resft", "The rejection-sampled re-SFT checkpoint in the sandbox"),
+    _evaluation_of("teacher_sft", "The checkpoint after the teacher's traces in the sandbox"),
+    _evaluation_of("kto", "The KTO checkpoint in the sandbox"),
+    _evaluation_of("dr_grpo", "The Dr. GRPO checkpoint, the last of a run, in the sandbox"),
 )
 
 
@@ -105,14 +121,18 @@ def evaluate_stage(
     recipe = load_recipe(chosen.recipe)
     rules = Rules(chosen.title_regime, chosen.title_encoder, chosen.attribute_rule)
     seed = recipe.resolved(chosen.seed).seed if row.untrained else None
-    checkpoint = current_checkpoint(ctx, day, row.checkpoint)
-    subject = None if checkpoint is None else _subject(ctx, checkpoint, day, seed)
+    checkpoint = first_checkpoint(ctx, day) if row.untrained else current_checkpoint(ctx, day, row.stage)
+    subject: Subject | None = None
+    if row.untrained and recipe.model.base is not None:
+        checkpoint, subject = None, base_subject(ctx, recipe)
+    elif checkpoint is not None:
+        subject = _subject(ctx, checkpoint, day, seed, recipe)
     suite_days = days_up_to(ctx, tables.PROBLEM_SUITES, day)
     catalogue_digest, load = day_catalogue(ctx, day)
     logs: list[Path] = []
 
     def body() -> Produced:
-        if checkpoint is None or subject is None:
+        if subject is None:
             return _nothing(ctx, row, day, None, "no_checkpoint")
         catalogue = load()
         if catalogue is None:
@@ -127,10 +147,11 @@ def evaluate_stage(
         code_version=code_version(),
         tables=(tables.ROLLOUTS, tables.EVAL_SCORES),
         inputs={
-            **input_digests(ctx, {"leak_clusters": [day], "problem_suites": suite_days}),
+            **input_digests(ctx, {"leak_clusters": [day], "problem_suites": suite_days, **reference_inputs(ctx, day)}),
             "checkpoint": named(checkpoint),
             "subject": subject.name if subject else "none",
             "catalogue": catalogue_digest,
+            **fresh_inputs(ctx, day, suite_days, recipe.evaluation.rollouts.pool),
         },
         body=body,
         part=row.part,
@@ -166,12 +187,12 @@ def looks_line(ctx: StageContext, rows: list[dict[str, Any]]) -> str:
 
 @dataclass(frozen=True)
 class _Measurement:
-    """One evaluation that has something to measure."""
+    """One evaluation that has something to measure; a base folder is no checkpoint."""
 
     ctx: StageContext
     row: Evaluation
     day: str
-    checkpoint: dict[str, Any]
+    checkpoint: dict[str, Any] | None
     subject: Subject
     plan: ActionPlan
 
@@ -181,12 +202,15 @@ class _Measurement:
         A look at sealed ones is recorded as of ``at``, whether the attempts are made now or taken from before.
         """
         from trajectory_platform.evaluation.eval_problems import select
-        from trajectory_platform.training.checkpoints import verify_checkpoint
 
         ctx, plan = self.ctx, self.plan.rollouts
-        verify_checkpoint(Path(ctx.settings.checkpoint_root) / self.checkpoint["path"])
-        problems = pool_problems(ctx, self.day, suite_days, plan.pool, self.checkpoint["checkpoint_id"])
-        selection = select(problems, limit=plan.problems, seed=self.plan.seed)
+        if self.checkpoint is not None:
+            verify(ctx, self.checkpoint)
+        trained = None if self.checkpoint is None else self.checkpoint["checkpoint_id"]
+        sealed_too = plan.sealed_reason is not None
+        found = evaluable(ctx, self.day, suite_days, plan.pool, trained, sealed_too=sealed_too)
+        selection = select(found.problems, limit=plan.problems, seed=self.plan.seed)
+        selection = selection._replace(contaminated=found.contaminated)
         record_sealed(
             ctx.lake,
             checkpoint_id=self.subject.name,
@@ -225,13 +249,22 @@ class _Measurement:
                 runner=run,
             ).rollouts
         measured = eval_rows.Measured(self.subject.name, self.day, self.row.stage)
+        keys = {one.problem.problem_key for one in selection.chosen}
         scores = eval_rows.score_table(
-            attempts, selection, catalogue, rules, samples=self.plan.rollouts.samples, measured=measured
+            attempts,
+            selection,
+            catalogue,
+            rules,
+            samples=self.plan.rollouts.samples,
+            measured=measured,
+            references=references_of(
+                self.ctx, self.day, keys, pool="sealed" if self.plan.rollouts.pool == "sealed" else "dev"
+            ),
         )
         sealed_scores.assert_scores_looked(self.ctx.lake, scores.to_pylist())
         name, pool = self.subject.name, self.plan.rollouts.pool
         summary = {**_summary(selection, attempts, scores, name, pool), "attempts_identity": identity[:16]}
-        if pool == "sealed":
+        if any(one.pool == "sealed" for one in selection.chosen):
             counted = sealed_scores.looks(self.ctx.lake, name)
             summary |= {"sealed_looks": counted.own, "sealed_looks_of_all": counted.evaluations}
         return _outputs(self.ctx, self.row, self.day, name, attempts, scores, summary)
@@ -255,16 +288,14 @@ def code_version() -> str:
     return " ".join((rollout_launch.versions(), eval_rows.VERSION, conduct.CONDUCT_VERSION, outcome.SCORER_VERSION))
 
 
-def _subject(ctx: StageContext, checkpoint: dict[str, Any], day: str, seed: int | None) -> Subject:
+def _subject(ctx: StageContext, checkpoint: dict[str, Any], day: str, seed: int | None, recipe: Recipe) -> Subject:
     """The checkpoint itself, or with a seed the model it started from."""
     from trajectory_platform.evaluation import rollout_launch
 
-    folder = Path(ctx.settings.checkpoint_root) / checkpoint["path"]
+    if seed is None:
+        return rollout_launch.trained(checkpoint["checkpoint_id"], folder_of(ctx, checkpoint), recipe.threads)
     manifest = jsontext.parse(checkpoint["manifest"].encode()).value
-    threads = int(manifest["recipe"]["threads"])
-    if seed is not None:
-        return rollout_launch.untrained(manifest, folder, seed, threads, day)
-    return rollout_launch.trained(checkpoint["checkpoint_id"], folder, threads)
+    return rollout_launch.untrained(manifest, folder_of(ctx, checkpoint), seed, recipe.threads, day)
 
 
 def _nothing(ctx: StageContext, row: Evaluation, day: str, name: str | None, state: str) -> Produced:
@@ -296,6 +327,7 @@ def _summary(selection: Selection, attempts: pa.Table, scores: pa.Table, name: s
         "pool": pool,
         "problems": len(selection.chosen),
         "available_problems": selection.available,
+        "contaminated_problems": selection.contaminated,
         "clusters": len({one.cluster_id for one in selection.chosen}),
         "attempts": attempts.num_rows,
         **{f"outcome_{outcome}": count for outcome, count in sorted(outcomes.items())},

@@ -6,7 +6,8 @@ A bad day fails alone: its later stages are left out, other days go on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
 from functools import partial
 from typing import Any
@@ -18,6 +19,8 @@ from trajectory_platform.stages import daily, splits
 from trajectory_platform.stages.context import Stage, StageContext
 
 Fact = dict[str, Any]
+ALL = "all"  # as a stage to train: all of the recipe
+_DIGEST = re.compile(r"[0-9a-f]{32,}")
 
 DAILY_STAGES: tuple[tuple[str, Stage], ...] = (
     ("raw_traces", daily.raw_traces),
@@ -48,37 +51,101 @@ def ingest_days(settings: Settings, day: str | None, first: str | None, last: st
 
 
 def train_days(settings: Settings, stage: str, as_of: str | None) -> Iterator[Fact]:
-    """Clusters, splits, checkpoint, scores and lineage as of one day.
+    """Clusters, splits, then checkpoints and evaluations up to a stage (``all``: all of them), lineage as of one day.
+
+    What is current is skipped, so a later stage goes on where an earlier one ended.
 
     Raises:
-        Abort: for an unknown stage, or when nothing was ingested.
+        Abort: for an unknown stage or one that the recipe does not have, when nothing was ingested, or when the base
+            model or the teacher is not there.
     """
-    from trajectory_platform.lake import tables
-    from trajectory_platform.stages import checkpoints, contamination, evaluations
-
-    if stage != "sft":
-        raise Abort(f"train {stage}: this version trains the stage 'sft' only")
+    wanted = wanted_stage(settings, stage)
     ctx = StageContext(settings)
-    ingested = sorted(ctx.lake.days(tables.AXIS_A_CORPUS))
-    if not ingested:
-        raise Abort(f"nothing ingested in {settings.lake_uri}: run 'trajectory-platform ingest' first")
-    if as_of is not None and not ingested[0] <= as_of <= ingested[-1]:
-        raise Abort(f"as of {as_of}: the ingested days are {ingested[0]} to {ingested[-1]}")
-    day = as_of or ingested[-1]
-    stages: tuple[tuple[str, Stage], ...] = (
-        ("leak_clusters", splits.leak_clusters),
-        ("leak_guarded_splits", splits.leak_guarded_splits),
-        ("sft_checkpoint", lambda c, d: checkpoints.sft_checkpoint(c, d, run=None)),
-        ("sft_action_scores", lambda c, d: checkpoints.sft_action_scores(c, d, run=None)),
-        *((row.asset, partial(evaluations.evaluate_stage, row=row, run=None)) for row in evaluations.EVALUATIONS),
-        ("checkpoint_lineage", checkpoints.checkpoint_lineage),
-        ("contamination", contamination.contamination),
-    )
-    for name, body in stages:
+    day = as_of_day(ctx, as_of)
+    _check_beforehand(ctx, wanted)
+    for name, body in training_flow(wanted):
         fact = run_one(ctx, name, body, day)
         yield fact
         if fact["state"] == "failed":
             return
+
+
+def _check_beforehand(ctx: StageContext, last: str) -> None:
+    """What would only be missed after hours of training, or when it is too late for a day's budget.
+
+    Raises:
+        Abort: the base folder is not there, or the teacher cannot be asked.
+    """
+    from trajectory_platform.stages.generated import TEACHER_SFT, teacher_of
+    from trajectory_platform.training.launch import base_digest
+    from trajectory_platform.training.recipe import load_recipe
+    from trajectory_platform.training.stage_recipes import STAGES
+
+    recipe = load_recipe(ctx.settings.recipe).resolved(ctx.settings.seed)
+    base_digest(recipe)
+    if TEACHER_SFT in recipe.names() and STAGES.index(TEACHER_SFT) <= STAGES.index(last):
+        teacher_of(ctx, recipe)
+
+
+def as_of_day(ctx: StageContext, as_of: str | None) -> str:
+    """The day to train as of: the one given, else the newest ingested.
+
+    Raises:
+        Abort: nothing was ingested, or the day lies outside of what was.
+    """
+    from trajectory_platform.lake import tables
+
+    ingested = sorted(ctx.lake.days(tables.AXIS_A_CORPUS))
+    if not ingested:
+        raise Abort(f"nothing ingested in {ctx.settings.lake_uri}: run 'trajectory-platform ingest' first")
+    if as_of is not None and not ingested[0] <= as_of <= ingested[-1]:
+        raise Abort(f"as of {as_of}: the ingested days are {ingested[0]} to {ingested[-1]}")
+    return as_of or ingested[-1]
+
+
+def wanted_stage(settings: Settings, stage: str) -> str:
+    """The last stage to train for a word of the user; Abort for one that is none or that the recipe does not have."""
+    from trajectory_platform.training.recipe import load_recipe
+    from trajectory_platform.training.stage_recipes import STAGES
+
+    if stage == ALL:
+        recipe = load_recipe(settings.recipe)
+        if not recipe.names():
+            raise Abort(f"recipe {recipe.name!r} has no stage: nothing to train")
+        return STAGES[-1]
+    if stage not in STAGES:
+        raise Abort(f"train {stage}: choose one of {', '.join(STAGES)}, or {ALL}")
+    load_recipe(settings.recipe).stage(stage)
+    return stage
+
+
+def training_flow(last: str) -> list[tuple[str, Stage]]:
+    """(asset, its work) as of a day, in the order of the flow, up to a stage of training, without an orchestrator."""
+    from trajectory_platform.stages import checkpoints, contamination, evaluations, generated, lineage_counts
+    from trajectory_platform.stages.training_stages import TRAINING, train_stage
+    from trajectory_platform.training.stage_recipes import STAGES
+
+    base, *others = evaluations.EVALUATIONS
+    measured = {row.stage: row for row in others}
+    before: dict[str, list[tuple[str, Stage]]] = {
+        "resft": [("resft_rollouts", partial(generated.resft_rollouts, run=None))],
+        "teacher_sft": [("teacher_traces", generated.teacher_traces)],
+    }
+    flow: list[tuple[str, Stage]] = [
+        ("leak_clusters", splits.leak_clusters),
+        ("leak_guarded_splits", splits.leak_guarded_splits),
+    ]
+    for row in TRAINING[: STAGES.index(last) + 1]:
+        flow += [*before.get(row.stage, []), (row.asset, partial(train_stage, row=row, run=None))]
+        if row.stage == STAGES[0]:
+            flow.append(("sft_action_scores", partial(checkpoints.sft_action_scores, run=None)))
+        evaluation = measured[row.stage]
+        flow.append((evaluation.asset, partial(evaluations.evaluate_stage, row=evaluation, run=None)))
+    # of the run's first checkpoint, whichever stage made it
+    flow.append((base.asset, partial(evaluations.evaluate_stage, row=base, run=None)))
+    flow.append(("checkpoint_lineage", lineage_counts.checkpoint_lineage))
+    flow.append(("contamination", contamination.contamination))
+    return flow
 
 
 def run_one(ctx: StageContext, name: str, stage: Stage, day: str) -> Fact:
@@ -93,14 +160,28 @@ def run_one(ctx: StageContext, name: str, stage: Stage, day: str) -> Fact:
         # the boundary of a day, as in the Dagster layer: an unknown fault fails this day and names itself
         logging.getLogger(__name__).exception("%s %s", name, day)
         return _failed(day, name, f"{type(error).__name__}: {error}")
-    numbers = {key: value for key, value in result.summary.items() if isinstance(value, int | float | str)}
     return {
         "day": day,
         "stage": name,
         "state": "current" if result.skipped else "published",
         "summary": result.summary,
-        "text": ", ".join(f"{key} {value}" for key, value in numbers.items()),
+        "text": told(result.summary),
     }
+
+
+def told(summary: Mapping[str, Any]) -> str:
+    """The counts of a stage on one line for people: what is empty is left out, digests are cut, shares are rounded."""
+    return ", ".join(
+        f"{key} {_short(value)}"
+        for key, value in summary.items()
+        if isinstance(value, int | float | str) and value != ""
+    )
+
+
+def _short(value: float | str) -> str:
+    if isinstance(value, str):
+        return value[:12] if _DIGEST.fullmatch(value) else value
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _failed(day: str, stage: str, reason: str) -> Fact:

@@ -12,9 +12,17 @@ from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages import closing
 from trajectory_platform.stages.calibration import calibration_facts
-from trajectory_platform.stages.checkpoints import current_checkpoint, example_trace
+from trajectory_platform.stages.checkpoints import (
+    NOT_IN_RECIPE,
+    current_checkpoint,
+    example_trace,
+    folder_of,
+    last_checkpoint,
+)
 from trajectory_platform.stages.contamination import contamination_report
 from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.stage_table import NOT_RUN, stage_rows
+from trajectory_platform.training.stage_recipes import STAGES
 
 _AXIS_LABELS = ("A", "mixed", "B", "unknown")
 _MOST_REASONS = 20
@@ -71,6 +79,7 @@ def report_data(ctx: StageContext, summaries: dict[str, dict[str, Any]]) -> Any:
         clusters=_largest_clusters(ctx, as_of),
         scores=scores,
         scores_note=closing.SCORES_NOTE,
+        stages=[row for row in stage_rows(ctx, as_of) if row["reason"] != NOT_IN_RECIPE and row["state"] != NOT_RUN],
         tasks=tasks,
         tasks_note=closing.tasks_note(ctx, as_of),
         task_pairs=closing.report_pairs(comparison),
@@ -78,6 +87,7 @@ def report_data(ctx: StageContext, summaries: dict[str, dict[str, Any]]) -> Any:
         calibration=calibration_facts(ctx, days[0], as_of)["comparisons"],
         contamination=contamination_report(ctx, as_of),
         checkpoint=checkpoint,
+        loss_masks=_loss_masks(ctx, as_of),
         lineage_of=traced,
         lineage=steps,
         notes=_notes(ctx),
@@ -179,7 +189,7 @@ def _largest_clusters(ctx: StageContext, as_of: str) -> list[dict[str, Any]]:
 def _checkpoint(ctx: StageContext, as_of: str) -> list[tuple[str, Any]]:
     from trajectory_platform.lineage import questions
 
-    checkpoint = current_checkpoint(ctx, as_of)
+    checkpoint = last_checkpoint(ctx, as_of)
     facts = questions.about_checkpoint(ctx.lake, checkpoint["checkpoint_id"]) if checkpoint else None
     if facts is None:
         return []
@@ -188,6 +198,7 @@ def _checkpoint(ctx: StageContext, as_of: str) -> list[tuple[str, Any]]:
         ("checkpoint", facts["checkpoint_id"]),
         ("as of", facts["day"]),
         ("stage and recipe", f"{facts['stage']}, {facts['recipe']['name']}"),
+        ("parents", ", ".join(facts["parents"]) or "none"),
         ("traces", facts["traces"]),
         ("problems / leak clusters", f"{facts['problems']} / {facts['clusters']}"),
         ("days", _listed(dict(sorted(facts["days"].items())))),
@@ -198,6 +209,19 @@ def _checkpoint(ctx: StageContext, as_of: str) -> list[tuple[str, Any]]:
         ("trace list holds", holds),
         ("seeds", _listed(facts["seeds"])),
     ]
+
+
+def _loss_masks(ctx: StageContext, as_of: str) -> list[dict[str, Any]]:
+    """The picture of one trained row of each of the day's checkpoints that has one, in the order of the stages."""
+    from trajectory_platform.training.loss_mask import read_loss_mask
+
+    found = []
+    for stage in STAGES:
+        checkpoint = current_checkpoint(ctx, as_of, stage)
+        mask = read_loss_mask(folder_of(ctx, checkpoint)) if checkpoint is not None else None
+        if checkpoint is not None and mask is not None:
+            found.append({**mask, "checkpoint_id": checkpoint["checkpoint_id"], "stage": stage})
+    return found
 
 
 def _listed(counts: dict[str, Any]) -> str:

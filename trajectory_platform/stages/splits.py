@@ -20,6 +20,7 @@ from trajectory_platform.stages.context import (
     run_stage,
     window,
 )
+from trajectory_platform.stages.retraction import retracted_rows, retraction_inputs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -194,6 +195,8 @@ def leak_guarded_splits(ctx: StageContext, day: str) -> StageResult:
     raw_days = published_window(ctx, tables.RAW_TRACES, day)
     problem_days = days_up_to(ctx, tables.PROBLEM_SUITES, day)
     judged_days = days_up_to(ctx, tables.JUDGED_TRACES, day)
+    read = {"leak_clusters": [day], "axis_a_corpus": corpus_days, "raw_traces": raw_days}
+    read |= {"problem_suites": problem_days, "judged_traces": judged_days}
     rules = filter_config(ctx.settings)
     similarity = rules.copy_similarity if rules.active("strategy") else None
 
@@ -207,6 +210,7 @@ def leak_guarded_splits(ctx: StageContext, day: str) -> StageResult:
             judged=ctx.lake.read(tables.RAW_TRACES, raw_days, columns=["trace_id", "day"]),
             copy_similarity=similarity,
             restated=restated_rows(ctx, held_out_index(ctx, day, clusters), clusters, corpus_days),
+            retracted=retracted_rows(ctx, corpus_days),
         )
         pools = Counter(splits.column("pool").to_pylist())
         reasons = Counter(exclusions.column("reason").to_pylist())
@@ -230,16 +234,7 @@ def leak_guarded_splits(ctx: StageContext, day: str) -> StageResult:
         day=day,
         code_version=guard.VERSION,
         tables=(tables.SPLIT_EXCLUSIONS, tables.LEAK_GUARDED_SPLITS),
-        inputs=input_digests(
-            ctx,
-            {
-                "leak_clusters": [day],
-                "axis_a_corpus": corpus_days,
-                "raw_traces": raw_days,
-                "problem_suites": problem_days,
-                "judged_traces": judged_days,
-            },
-        ),
+        inputs=input_digests(ctx, read) | retraction_inputs(ctx),
         body=body,
         extra_settings={"copy_similarity": similarity},
     )
@@ -298,7 +293,7 @@ def restated_rows(
     return found
 
 
-def check_trainable(ctx: StageContext, day: str, use: str = "sft") -> dict[str, int]:
+def check_trainable(ctx: StageContext, day: str, uses: Sequence[str] = ("sft",)) -> dict[str, int]:
     """The guard of a training stage: nothing is trained unless every kind of leak is ruled out on what is published.
 
     Splits of other clusters, clusters of other benchmarks, a cluster, problem, content or reward product in two pools
@@ -325,15 +320,16 @@ def check_trainable(ctx: StageContext, day: str, use: str = "sft") -> dict[str, 
     guard.assert_disjoint(splits, problems)
     products = guard.reward_products(problems)
     rows = [{**row, "reward_product_ids": products.get(row["problem_key"], ())} for row in splits.to_pylist()]
-    train = [row for row in rows if row["pool"] == "train" and use in row["uses"]]
-    held_out = [row for row in rows if row["pool"] != "train"] + _held_out_problems(clusters, products)
+    train = [row for row in rows if row["pool"] == "train" and not set(uses).isdisjoint(row["uses"])]
+    held_out = [row for row in rows if row["pool"] != "train"] + held_out_problems(clusters, products)
     assert_no_overlap(train, held_out)
     _check_text(ctx, day, clusters, train)
     _check_current(ctx, day)
     return {"train_rows": len(train), "held_out_rows": len(held_out)}
 
 
-def _held_out_problems(clusters: pa.Table, products: Mapping[str, set[str]]) -> list[dict[str, Any]]:
+def held_out_problems(clusters: pa.Table, products: Mapping[str, set[str]]) -> list[dict[str, Any]]:
+    """Dev and sealed problems as rows that ``assert_no_overlap`` compares; ``products``: key -> reward product ids."""
     return [
         {
             "trace_id": f"problem {row['problem_key'][:16]}",
@@ -387,7 +383,8 @@ def _check_current(ctx: StageContext, day: str) -> None:
     for name in splits.inputs:
         table, _, of = name.partition("/")
         read.setdefault(table, []).append(of)
-    changed = sorted(name for name, value in input_digests(ctx, read).items() if splits.inputs[name] != value)
+    now = input_digests(ctx, read) | retraction_inputs(ctx)
+    changed = sorted(name for name, value in now.items() if splits.inputs.get(name) != value)
     if changed:
         raise FailPartition(f"the splits of {day} are older than {_some(changed)}: run leak_guarded_splits again")
 

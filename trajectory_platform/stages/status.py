@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
-from trajectory_platform.stages.checkpoints import current_checkpoint
+from trajectory_platform.stages.checkpoints import NOT_IN_RECIPE, current_checkpoint, last_checkpoint
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.evaluations import EVALUATIONS
 
@@ -60,7 +60,7 @@ def lake_status(settings: Settings) -> dict[str, Any]:
         "source": settings.data_root,
         "days": days,
         "newest_checkpoint": checkpoint,
-        "next": _next_step(ctx, days, checkpoint),
+        "next": _next_step(ctx, days),
     }
 
 
@@ -78,14 +78,15 @@ def _made_otherwise(manifest: Manifest, expected: dict[str, Any]) -> bool:
 
 
 def newest_checkpoint(ctx: StageContext) -> dict[str, Any] | None:
-    """The checkpoint with the newest as-of day, with its teacher-forced scores where they exist."""
+    """The checkpoint of the last stage with the newest as-of day, with the teacher-forced scores of that day's SFT."""
     listed = ctx.lake.read(tables.CHECKPOINTS, columns=["day"]).column("day").to_pylist()
-    row = current_checkpoint(ctx, max(listed)) if listed else None
+    row = last_checkpoint(ctx, max(listed)) if listed else None
     if row is None:
         return None
     newest = {name: row[name] for name in ("checkpoint_id", "day", "stage", "traces")}
+    sft = current_checkpoint(ctx, newest["day"])
     scores = ctx.lake.read(tables.ACTION_SCORES, [newest["day"]], columns=["checkpoint_id", "tool_correct"]).to_pylist()
-    own = [row["tool_correct"] for row in scores if row["checkpoint_id"] == newest["checkpoint_id"]]
+    own = [row["tool_correct"] for row in scores if sft is not None and row["checkpoint_id"] == sft["checkpoint_id"]]
     return {
         **newest,
         "scored_turns": len(own),
@@ -95,8 +96,18 @@ def newest_checkpoint(ctx: StageContext) -> dict[str, Any] | None:
 
 
 def _evaluations(ctx: StageContext, day: str) -> dict[str, dict[str, Any]]:
-    """Per evaluation of a day its state and, where something was attempted, problems and success share."""
-    found = {row.asset: ctx.lake.manifest(tables.EVAL_SCORES, day, row.part) for row in EVALUATIONS}
+    """Per evaluation of a day its state and, where something was attempted, problems and success share; stages that
+    the recipe does not have are left out."""
+    left_out = {
+        one.part["stage"]
+        for one in ctx.lake.manifests(tables.CHECKPOINTS, [day])
+        if one.summary.get("reason") == NOT_IN_RECIPE
+    }
+    found = {
+        row.asset: ctx.lake.manifest(tables.EVAL_SCORES, day, row.part)
+        for row in EVALUATIONS
+        if row.stage not in left_out
+    }
     return {
         asset: {
             "state": manifest.summary["state"],
@@ -137,16 +148,21 @@ def _evaluated(one: dict[str, Any]) -> str:
     return f"solves {one['success_share']:.1%} of {one['problems']} held-out problems in the sandbox{looked}"
 
 
-def _next_step(ctx: StageContext, days: list[dict[str, Any]], checkpoint: dict[str, Any] | None) -> str:
+def _next_step(ctx: StageContext, days: list[dict[str, Any]]) -> str:
+    from trajectory_platform.training.recipe import load_recipe
+
     open_days = [day["day"] for day in days if day["in_source"] and day["state"] != "complete"]
     if not days:
         return "no days yet: 'trajectory-platform arena simulate' or set TRAJECTORY_PLATFORM_DATA_ROOT"
     if open_days:
         return f"trajectory-platform ingest --from {open_days[0]} --to {open_days[-1]}"
     newest = days[-1]["day"]
-    tried = ctx.lake.manifest(tables.CHECKPOINTS, newest, {"stage": "sft"})
-    if tried is not None and not tried.summary.get("checkpoint_id"):
-        return f"nothing to train as of {newest} ({tried.summary.get('reason') or 'no rows'}): ingest more days"
-    if checkpoint is None or checkpoint["day"] < newest:
-        return f"trajectory-platform train sft --as-of {newest}"
-    return "nothing: everything ingested and the newest day has a checkpoint"
+    stages = load_recipe(ctx.settings.recipe).names()
+    tried = {one.part["stage"]: one.summary for one in ctx.lake.manifests(tables.CHECKPOINTS, [newest])}
+    first = tried.get(stages[0]) if stages else None
+    if first is not None and not first.get("checkpoint_id"):
+        return f"nothing to train as of {newest} ({first.get('reason') or 'no rows'}): ingest more days"
+    if any(stage not in tried for stage in stages):
+        wanted = stages[0] if len(stages) == 1 else "all"
+        return f"trajectory-platform train {wanted} --as-of {newest}"
+    return "nothing: everything ingested and the newest day has a checkpoint of every stage that could be trained"

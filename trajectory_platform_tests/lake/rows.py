@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from trajectory_platform.lake.tables import Table
 DAY = "2026-03-01"
 DAY2 = "2026-03-02"
 
+MOMENT = datetime(2026, 3, 1, tzinfo=UTC)  # where a time may not be null
 PLAIN: dict[str, Any] = {"text": "x", "int": 7, "float": 0.5, "bool": True, "texts": ["a", "b"], "time": None}
 
 
@@ -32,7 +34,8 @@ def fill(table: Table, ids: list[str], day: str = DAY, **columns: list[Any]) -> 
         elif name in table.values:
             values = [table.values[name][0]] * len(ids)
         else:
-            values = [PLAIN[table.columns[name].rstrip("?")]] * len(ids)
+            kind = table.columns[name]
+            values = [MOMENT if kind == "time" else PLAIN[kind.rstrip("?")]] * len(ids)
         arrays.append(pa.array(values, field.type))
     return pa.table(arrays, schema=table.schema())
 
@@ -52,11 +55,11 @@ def put(lake: Lake, table: Table, data: Any, day: str = DAY, identity: str = "on
 
 
 def data_files(root: Path) -> set[str]:
-    """Every file of the lake that is no log, manifest or lease."""
+    """Every file of the lake that is no log, manifest, lease or index."""
     return {
         str(path.relative_to(root))
         for path in root.rglob("*")
-        if path.is_file() and not {"_delta_log", "_manifests", "_leases"} & set(path.relative_to(root).parts)
+        if path.is_file() and not {"_delta_log", "_manifests", "_leases", "_index"} & set(path.relative_to(root).parts)
     }
 
 

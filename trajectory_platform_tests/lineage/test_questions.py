@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import pytest
 from trajectory_platform.identity import digest_lines
 from trajectory_platform.lake import tables
 from trajectory_platform.lake.publish import Lake
-from trajectory_platform.lineage.questions import about_checkpoint, about_trace, checkpoint_text, trace_text
+from trajectory_platform.lineage.questions import about_checkpoint, about_trace
+from trajectory_platform.lineage.retraction_plan import plan
+from trajectory_platform.lineage.retractions import retract, subject_of
+from trajectory_platform.lineage.words import checkpoint_text, recipe_text, trace_text
 
 FIRST, SECOND = "2026-05-01", "2026-05-02"
 PARENT = f"sft-{FIRST}-aaaaaaaaaaaa"
@@ -65,7 +69,7 @@ def corpus_row(trace_id: str, miner: str, strategy: str, judge: str) -> dict[str
 
 
 def checkpoint(lake: Lake, name: str, day: str, parent: str | None, traces: list[tuple[str, str]], inputs: Any) -> None:
-    digest = digest_lines(sorted(trace_id for trace_id, _ in traces))
+    digest = digest_lines(sorted(f"train:{trace_id}" for trace_id, _ in traces))
     manifest = {
         "inputs": inputs,
         "recipe": {"name": "smoke"},
@@ -216,7 +220,7 @@ def test_training_traces_that_are_held_out_since_are_named(tmp_path: Path) -> No
         facts = about_checkpoint(lake, PARENT)
         assert facts is not None
         assert facts["held_out_since"] == ({} if pool == "train" else {"sealed": 1})
-    assert "HELD OUT since" in checkpoint_text(facts)
+    assert facts is not None and "HELD OUT since" in checkpoint_text(facts)
 
 
 def test_a_trace_judged_on_two_days_tells_both(tmp_path: Path) -> None:
@@ -241,3 +245,50 @@ def test_a_trace_judged_on_two_days_tells_both(tmp_path: Path) -> None:
         ("leak_guarded_splits", "excluded"),
     ]
     assert (facts["day"], facts["miner_hotkey"]) == (SECOND, "new")
+
+
+def test_traces_of_our_own_checkpoints_that_came_back_are_told_apart(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "lake"))
+    entry = {"state": "trace", "folder_day": FIRST, "miner_hotkey": "ours", "policy_checkpoint_id": PARENT}
+    publish(lake, tables.RAW_TRACES, FIRST, [{"trace_id": "run1:own", **entry}])
+    own = corpus_row("run1:own", "ours", "s", "rules") | {"policy_checkpoint_id": PARENT}
+    publish(lake, tables.AXIS_A_CORPUS, FIRST, [own, corpus_row("run1:other", "m", "s", "rules")])
+    checkpoint(lake, CHILD, SECOND, None, [("run1:own", FIRST), ("run1:other", FIRST)], {})
+    facts = about_checkpoint(lake, CHILD)
+    assert facts is not None and facts["own_traces"] == {PARENT: 1}
+    assert f"back from the arena: {PARENT} 1" in checkpoint_text(facts)
+    told = about_trace(lake, "run1:own")
+    assert told is not None and told["policy_checkpoint_id"] == PARENT and told["retracted"] is None
+    assert f"played by our own checkpoint {PARENT}" in trace_text(told)
+
+
+def test_a_retraction_shows_in_every_answer_and_reaches_what_came_back_through_the_arena(tmp_path: Path) -> None:
+    """CHILD was not fed the trace: it was fed what PARENT, which was, played in the arena."""
+    lake = Lake(str(tmp_path / "lake"))
+    row = {"state": "trace", "folder_day": FIRST, "miner_hotkey": "m"}
+    publish(lake, tables.RAW_TRACES, FIRST, [{"trace_id": "run1:good", **row}, {"trace_id": "run2:own", **row}])
+    own = corpus_row("run2:own", "ours", "s", "rules") | {"policy_checkpoint_id": PARENT}
+    publish(lake, tables.AXIS_A_CORPUS, FIRST, [corpus_row("run1:good", "m", "s", "rules"), own])
+    checkpoint(lake, PARENT, FIRST, None, [("run1:good", FIRST)], {})
+    checkpoint(lake, CHILD, SECOND, None, [("run2:own", FIRST)], {})
+    found = plan(lake, "run1:good")
+    assert [(one["checkpoint_id"], one["why"], one["through"]) for one in found["checkpoints"]] == [
+        (PARENT, "fed", []),
+        (CHILD, "fed_by_one_of_these", [PARENT]),
+    ]
+    assert found["cost"]["everything"] == {"checkpoints": 2, "seconds": 0, "tokens": 0, "unknown": 2, "estimated": 0}
+    hostile = f"asked for{ESC}"
+    subject = subject_of(lake, "run1:good")
+    retract(lake, subject, reason=hostile, who="me", at=datetime(2026, 6, 1, tzinfo=UTC), checkpoints=[PARENT])
+    told = about_trace(lake, "run1:good")
+    assert told is not None and told["retracted"]["reason"] == hostile and told["retracted"]["who"] == "me"
+    assert "RETRACTED at 2026-06-01" in trace_text(told) and "\x1b" not in trace_text(told)
+    facts = about_checkpoint(lake, PARENT)
+    assert facts is not None and facts["retracted_rows"] == 1
+    child = about_checkpoint(lake, CHILD)
+    assert child is not None and child["retracted_rows"] == 0
+
+
+def test_the_recipe_is_told_as_text(lake: Lake) -> None:
+    answer = about_checkpoint(lake, CHILD)
+    assert answer is not None and recipe_text(answer) == "name: smoke\n"

@@ -42,12 +42,21 @@ def publish(
     *,
     part: dict[str, str] | None = None,
     inputs: Mapping[str, str] | None = None,
+    summary: Mapping[str, Any] | None = None,
 ) -> Manifest:
     """Publish rows of a day as they are."""
     if not isinstance(rows, pa.Table):
         rows = pa.Table.from_pylist(list(rows), schema=table.schema())
     return ctx.lake.publish(
-        table, day, rows, identity="given", inputs=dict(inputs or {}), code_version="1", settings={}, part=part
+        table,
+        day,
+        rows,
+        identity="given",
+        inputs=dict(inputs or {}),
+        code_version="1",
+        settings={},
+        part=part,
+        summary=summary,
     )
 
 

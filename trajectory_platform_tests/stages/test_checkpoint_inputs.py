@@ -13,12 +13,17 @@ import pytest
 from trajectory_platform.errors import FailPartition
 from trajectory_platform.lake import tables
 from trajectory_platform.settings import HoldOut, Settings
-from trajectory_platform.stages import checkpoints, splits
-from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages import splits
+from trajectory_platform.stages.context import StageContext, StageResult
+from trajectory_platform.stages.training_stages import train_stage, training_of
 from trajectory_platform.training import launch
 from trajectory_platform_tests.stages.arena_days import DAYS, ingest, make_days, settings_for, split
 
 DAY = DAYS[1]
+
+
+def train_sft(ctx: StageContext) -> StageResult:
+    return train_stage(ctx, DAY, row=training_of("sft"), run=None)
 
 
 @pytest.fixture
@@ -56,24 +61,24 @@ def test_splits_of_older_clusters_are_refused(settings: Settings, trained: list[
     ctx = StageContext(held)
     splits.leak_clusters(ctx, DAY)
     with pytest.raises(FailPartition, match="older than its leak clusters"):
-        checkpoints.sft_checkpoint(ctx, DAY, run=None)
+        train_sft(ctx)
     assert trained == []
     splits.leak_guarded_splits(ctx, DAY)
-    assert not checkpoints.sft_checkpoint(ctx, DAY, run=None).skipped
+    assert not train_sft(ctx).skipped
 
 
 def test_a_deleted_guard_blocks_training(settings: Settings, trained: list[str]) -> None:
     ctx = StageContext(settings)
     ctx.lake.invalidate(tables.LEAK_GUARDED_SPLITS, DAY)
     with pytest.raises(FailPartition):
-        checkpoints.sft_checkpoint(ctx, DAY, run=None)
+        train_sft(ctx)
     assert trained == []
 
 
 def test_lost_weights_are_trained_again(settings: Settings, trained: list[str]) -> None:
     ctx = StageContext(settings)
-    assert not checkpoints.sft_checkpoint(ctx, DAY, run=None).skipped
-    assert checkpoints.sft_checkpoint(ctx, DAY, run=None).skipped
+    assert not train_sft(ctx).skipped
+    assert train_sft(ctx).skipped
     shutil.rmtree(settings.checkpoint_root)
-    assert not checkpoints.sft_checkpoint(ctx, DAY, run=None).skipped
+    assert not train_sft(ctx).skipped
     assert trained == [DAY, DAY]

@@ -62,6 +62,25 @@ def test_traces_scores_and_metrics_are_written_and_agree(settings: Settings, tmp
     assert metrics["overall"]["success_rate"]["value"] > 0.5 and "pass@2" in done["text"]
 
 
+def test_references_of_a_file_ground_the_process_score(settings: Settings, tmp_path: Path) -> None:
+    run(settings, tmp_path / "out", problems=3)
+    assert rows_of(tmp_path / "out" / "metrics.json")[0]["process_references"]["without"] == {"no_references_given": 3}
+    solved = {row["trace_id"] for row in rows_of(tmp_path / "out" / "scores.jsonl") if row["success"]}
+    taught = [row for row in rows_of(tmp_path / "out" / "rollouts.jsonl") if row["trace_id"] in solved]
+    accepted = tmp_path / "accepted.jsonl"
+    accepted.write_text("".join(json.dumps(row) + "\n" for row in taught[:2]), "utf-8")
+    run(settings, tmp_path / "again", problems=3, references=accepted)
+    scores = {row["problem_key"]: row for row in rows_of(tmp_path / "again" / "scores.jsonl")}
+    for row in taught[:2]:
+        own = scores[row["problem_key"]]
+        assert own["process_reference"] == row["trace_id"] and own["process_score"] > 0.7
+    (metrics,) = rows_of(tmp_path / "again" / "metrics.json")
+    assert metrics["process_references"] == {"problems": 2, "without": {"no_strict_success_known": 1}}
+    accepted.write_text('{"problem_key": 1}\n', "utf-8")
+    with pytest.raises(Abort, match="line 1 is no accepted row"):
+        run(settings, tmp_path / "third", problems=3, references=accepted)
+
+
 def test_our_own_traces_pass_through_the_readers_of_miners_traces(settings: Settings, tmp_path: Path) -> None:
     """Judge, filter and viewer work on them: read back, a trace gives the same messages, all calls emitted."""
     from trajectory_platform.curation.agency import decide
@@ -202,3 +221,25 @@ def test_what_the_lake_sealed_is_sealed_in_files_too(tmp_path: Path, monkeypatch
     monkeypatch.setattr(sealing, "sealed", lambda _: closed)
     after = {one.problem.problem_key: one.pool for one in evaluation_files._of_files(ctx, [suite], "all")[0]}
     assert after == {**before, train: "sealed"}
+
+
+def test_what_an_ancestor_was_trained_on_counts_as_seen(settings: Settings, tmp_path: Path) -> None:
+    """The folder of the ancestor lies beside that of the checkpoint; one that does not is named, not forgotten."""
+    from trajectory_platform.evaluation.eval_problems import EvalProblem
+    from trajectory_platform.stages.folder_lineage import trained_on
+    from trajectory_platform_tests.splits.rows import public
+
+    asked = [
+        EvalProblem(public(name, f"a wish {name}", ["1"]), f"lc-{name}", "dev") for name in ("one", "two", "three")
+    ]
+    for name, ancestors, report in (
+        ("kto-x", ["sft-x", "sft-gone"], {"times": {"run:one": 1.0}, "traces": []}),
+        ("sft-x", [], {"times": {}, "traces": [{"problem_key": asked[1].problem.problem_key}]}),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rows_report.json").write_text(json.dumps(report))
+        manifest = {"ancestors": [{"checkpoint_id": one} for one in ancestors]}
+        (tmp_path / name / "manifest.json").write_text(json.dumps(manifest))
+    found = trained_on(tmp_path / "kto-x", asked)
+    assert found.problem_ids == ["one", "two"] and found.unknown_ancestors == ["sft-gone"]
+    assert trained_on(None, asked).problem_ids == []

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from trajectory_platform.errors import FailPartition
 from trajectory_platform.evaluation import rollout_launch
@@ -18,22 +17,19 @@ from trajectory_platform.stages.context import StageContext, StageResult
 from trajectory_platform.stages.evaluations import EVALUATIONS, LOGS, evaluate_files, evaluate_stage, evaluated_rows
 from trajectory_platform.stages.report import write_report
 from trajectory_platform.stages.status import lake_status, render_status
+from trajectory_platform.stages.training_stages import train_stage, training_of
 from trajectory_platform.training.recipe import load_recipe
 from trajectory_platform_tests.stages.arena_days import DAYS, here, ingest, make_days, settings_for, split
+from trajectory_platform_tests.stages.recipes import write_recipe as small_file
 
 DAY = DAYS[1]
-BASE, SFT = EVALUATIONS
+BASE, SFT = EVALUATIONS[:2]
 SCRIPT = {"kind": "spec", "spec": "script:search_and_check"}
 
 
 def write_recipe(folder: Path, **rollouts: Any) -> str:
-    recipe: dict[str, Any] = load_recipe("fast").model_dump(mode="json")
-    recipe |= {"max_steps": 2, "token_budget": 3000, "threads": 1, "min_traces": 1}
-    recipe["evaluation"] |= {"max_turns": 2, "bootstrap": 100}
-    recipe["evaluation"]["rollouts"] |= {"problems": 5, "concurrency": 5} | rollouts
-    path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(recipe))
-    return str(path)
+    how = {"problems": 5, "samples": 1, "concurrency": 5, "limits": {"max_steps": 8}} | rollouts
+    return small_file(folder, "recipe", evaluation__rollouts=how)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +40,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     made = settings_for(make_days(root / "days", days=2), root / "lake", recipe=write_recipe(root), **pools)
     ingest(made, DAYS[:2])
     split(made, DAY)
-    checkpoints.sft_checkpoint(StageContext(made), DAY, run=here)
+    train_stage(StageContext(made), DAY, row=training_of("sft"), run=here)
     return made
 
 
@@ -76,8 +72,8 @@ def forget(settings: Settings) -> None:
 def test_two_policies_meet_the_same_held_out_problems_and_are_compared(trained: Settings, acting: None) -> None:
     ctx = StageContext(trained)
     forget(trained)
-    results = {row.stage: evaluated(trained, row) for row in EVALUATIONS}
-    rows = {row.stage: evaluated_rows(ctx, DAY, row) for row in EVALUATIONS}
+    results = {row.stage: evaluated(trained, row) for row in (BASE, SFT)}
+    rows = {row.stage: evaluated_rows(ctx, DAY, row) for row in (BASE, SFT)}
     keys = {stage: sorted(one["problem_key"] for one in found) for stage, found in rows.items()}
     assert keys["base"] == keys["sft"]
     scored = [one for one in rows["sft"] if one["outcome"] != "no_reward"]
@@ -96,10 +92,10 @@ def test_a_second_run_commits_nothing_and_report_and_status_tell(
     trained: Settings, acting: None, tmp_path: Path
 ) -> None:
     lake = StageContext(trained).lake
-    for row in EVALUATIONS:
+    for row in (BASE, SFT):
         evaluated(trained, row)
     before = [lake.manifest(table, DAY, SFT.part) for table in (tables.ROLLOUTS, tables.EVAL_SCORES)]
-    assert all(evaluated(trained, row, pytest.fail).skipped for row in EVALUATIONS)
+    assert all(evaluated(trained, row, pytest.fail).skipped for row in (BASE, SFT))
     assert before == [lake.manifest(table, DAY, SFT.part) for table in (tables.ROLLOUTS, tables.EVAL_SCORES)]
     assert not list(Path(trained.checkpoint_root, LOGS).iterdir())
     status = render_status(lake_status(trained))
@@ -151,14 +147,8 @@ def test_a_problem_that_was_trained_on_stops_it(
 
     forget(trained)
     chosen = next(one for one in evaluated_keys(trained))
-    leaked = tables.CHECKPOINT_TRACES.schema().empty_table().to_pylist()
-    leaked.append({"trace_id": "run:x", "problem_key": chosen, "cluster_id": "lc-of-another-day"})
-
-    class Leaked:
-        def to_pylist(self) -> list[dict[str, Any]]:
-            return leaked
-
-    monkeypatch.setattr(eval_pools, "traced_rows", lambda *_: Leaked())
+    leaked = [{"trace_id": "run:x", "problem_key": chosen, "cluster_id": "lc-of-another-day"}]
+    monkeypatch.setattr(eval_pools, "seen_rows", lambda *_: leaked)
     with pytest.raises(FailPartition, match="leak: training row run:x"):
         evaluated(trained, SFT, pytest.fail)
 
@@ -221,3 +211,50 @@ def test_an_outsider_acts_on_the_problems_of_the_lake(trained: Settings, acting:
     theirs = {row["problem_key"] for row in map(json.loads, (tmp_path / "scores.jsonl").read_text().splitlines())}
     assert theirs == {row["problem_key"] for row in evaluated_rows(StageContext(trained), DAY, SFT)}
     assert done["metrics"]["overall"]["problems"] == 5
+
+
+def test_the_fresh_pool_is_the_newest_suites_and_no_checkpoint_has_seen_it(
+    trained: Settings, acting: None, tmp_path: Path
+) -> None:
+    from trajectory_platform.stages.eval_pools import evaluable, newest_suite
+
+    forget(trained)
+    ctx = StageContext(trained)
+    newest = newest_suite(ctx, DAY, DAYS[:2])
+    clusters = {row["problem_key"]: row for row in ctx.lake.read(tables.LEAK_CLUSTERS, [DAY]).to_pylist()}
+    found = evaluable(ctx, DAY, DAYS[:2], "fresh", None)
+    keys = [one.problem.problem_key for one in found.problems]
+    assert keys and all(clusters[key]["suite_ids"] == [newest] and clusters[key]["pool"] == "dev" for key in keys)
+    wider = evaluable(ctx, DAY, DAYS[:2], "fresh", None, sealed_too=True).problems
+    assert {one.pool for one in wider} >= {"dev"} and len(wider) >= len(keys)
+    fed = {row["cluster_id"] for row in ctx.lake.read(tables.CHECKPOINT_TRACES).to_pylist()}
+    assert not fed & {one.cluster_id for one in wider}
+    fresh = trained.model_copy(update={"recipe": write_recipe(tmp_path, pool="fresh")})
+    result = evaluated(fresh)
+    assert result.summary["pool"] == "fresh" and result.summary["contaminated_problems"] == 0
+    rows = evaluated_rows(StageContext(fresh), DAY, SFT)
+    assert {row["problem_key"] for row in rows} <= set(keys)
+    assert result.summary["clusters"] == len({row["cluster_id"] for row in rows if row["outcome"] != "no_reward"})
+
+
+def test_what_a_merge_joined_to_training_rows_since_is_left_out_and_counted(
+    trained: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the clusters of the training an overlap is a leak; under later ones it is a problem that does not count."""
+    from trajectory_platform.stages import eval_pools
+
+    ctx = StageContext(trained)
+    checkpoint = checkpoints.current_checkpoint(ctx, DAY)
+    assert checkpoint is not None
+    name = checkpoint["checkpoint_id"]
+    before = eval_pools.evaluable(ctx, DAY, DAYS[:2], "dev", name)
+    chosen = before.problems[0]
+    joined = [{"trace_id": "run:x", "problem_key": "of the past", "cluster_id": chosen.cluster_id}]
+    monkeypatch.setattr(eval_pools, "seen_rows", lambda *_: joined)
+    with pytest.raises(FailPartition, match="leak"):
+        eval_pools.evaluable(ctx, DAY, DAYS[:2], "dev", name)
+    monkeypatch.setattr(eval_pools, "_clusters_moved", lambda *_: True)
+    after = eval_pools.evaluable(ctx, DAY, DAYS[:2], "dev", name)
+    assert before.contaminated == 0 and chosen not in after.problems
+    assert after.contaminated == sum(one.cluster_id == chosen.cluster_id for one in before.problems) > 0
+    assert len(after.problems) + after.contaminated == len(before.problems)

@@ -6,9 +6,10 @@ import shutil
 from pathlib import Path
 
 from trajectory_platform.lake import tables
-from trajectory_platform.stages import checkpoints, daily
+from trajectory_platform.stages import daily
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.status import lake_status, render_status
+from trajectory_platform.stages.training_stages import train_stage, training_of
 from trajectory_platform_tests.stages.arena_days import DAYS, ingest, make_days, settings_for, split
 
 
@@ -34,7 +35,7 @@ def test_states_and_next_steps(tmp_path: Path) -> None:
     other = lake_status(settings.model_copy(update={"reasoning_gate": 0.9}))
     assert {day["state"] for day in other["days"]} == {"stale"} and "ingest" in other["next"]
     split(settings, DAYS[2])
-    checkpoints.sft_checkpoint(ctx, DAYS[2], run=None)
+    train_stage(ctx, DAYS[2], row=training_of("sft"), run=None)
     assert "too_few_traces" in lake_status(settings)["next"], "not the step that was just taken"
     shutil.rmtree(tmp_path / "days" / DAYS[0])
     text = render_status(lake_status(settings))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trajectory_platform.settings import STAGE_SETTINGS, Settings
-from trajectory_platform.stages import checkpoints, contamination, splits
 from trajectory_platform.stages.context import StageContext
-from trajectory_platform.stages.evaluations import EVALUATIONS, evaluate_stage
-from trajectory_platform.stages.plain import DAILY_STAGES
+from trajectory_platform.stages.plain import DAILY_STAGES, training_flow
+from trajectory_platform.stages.training_stages import TRAINING
 from trajectory_platform_tests.stages.arena_days import make_days, settings_for
 
 DAY = "2026-05-02"
@@ -20,16 +18,8 @@ DAY = "2026-05-02"
 PLACES = {"data_root", "lake_uri", "checkpoint_root", "index_root", "batch_rows", "workers"}
 # Read to find the input partitions, which enter the identity themselves; recipe and filter enter resolved.
 BY_INPUTS = {"window_days", "recipe", "filter"}
-STAGES = (
-    *DAILY_STAGES,
-    ("leak_clusters", splits.leak_clusters),
-    ("leak_guarded_splits", splits.leak_guarded_splits),
-    ("sft_checkpoint", lambda ctx, day: checkpoints.sft_checkpoint(ctx, day, run=None)),
-    ("sft_action_scores", lambda ctx, day: checkpoints.sft_action_scores(ctx, day, run=None)),
-    *((row.asset, partial(evaluate_stage, row=row, run=None)) for row in EVALUATIONS),
-    ("checkpoint_lineage", checkpoints.checkpoint_lineage),
-    ("contamination", contamination.contamination),
-)
+STAGES = (*DAILY_STAGES, *training_flow(TRAINING[-1].stage))
+EVERY_STAGE = "stages: {sft: {}, resft: {}, teacher_sft: {}, kto: {}, dr_grpo: {}}\n"
 FILTER = {"filter", "judge", "reasoning_gate", "axis_a_min_share", "axis_b_max_share"}
 
 
@@ -51,7 +41,7 @@ def test_each_stage_reads_what_its_identity_names(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(child, "plain_runner", lambda *_: pytest.fail("too few traces: nothing is to be trained"))
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("min_traces: 1000\n")
+    recipe.write_text("min_traces: 1000\n" + EVERY_STAGE)
     days = make_days(tmp_path / "days", days=1)
     settings = settings_for(days, tmp_path / "lake", recipe=str(recipe))
     for name, stage in STAGES:

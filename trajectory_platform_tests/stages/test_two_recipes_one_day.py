@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from trajectory_platform.evaluation import child
 from trajectory_platform.lake import tables
@@ -16,19 +14,12 @@ from trajectory_platform.stages import audits, closing
 from trajectory_platform.stages.checkpoints import current_checkpoint
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.plain import ingest_days, train_days
-from trajectory_platform.training.recipe import load_recipe
 from trajectory_platform_tests.stages.arena_days import DAYS, here, make_days, settings_for
+from trajectory_platform_tests.stages.recipes import write_recipe
 
 
 def _recipe(folder: Path, name: str, learning_rate: float) -> str:
-    recipe: dict[str, Any] = load_recipe("fast").model_dump(mode="json")
-    recipe |= {"name": name, "max_steps": 3, "token_budget": 4000, "threads": 1, "min_traces": 1}
-    recipe["optimiser"]["learning_rate"] = learning_rate
-    recipe["evaluation"]["max_turns"] = 4
-    recipe["evaluation"]["rollouts"] |= {"problems": 2, "limits": {"max_steps": 2, "reply_tokens": 16}}
-    path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(recipe))
-    return str(path)
+    return write_recipe(folder, name, stages__sft__optimiser__learning_rate=learning_rate, evaluation__max_turns=4)
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +64,7 @@ def test_a_second_recipe_keeps_the_first_checkpoint_its_traces_and_its_scores(
     assert of_sft == {first["checkpoint_id"], second["checkpoint_id"]}
     shown = closing.score_metrics(StageContext(two), DAYS[1])["categories"][0]["turns"]
     assert shown == sum(row["checkpoint_id"] == second["checkpoint_id"] for row in scores)
-    assert audits.checkpoint_intact(ctx, DAYS[1])["passed"]
+    assert audits.checkpoint_intact("sft")(ctx, DAYS[1])["passed"]
     # back to the first recipe: nothing is trained again, and it is the current one
     assert _train(one)["sft_checkpoint"] == "published"
     back = current_checkpoint(ctx, DAYS[1])
