@@ -8,16 +8,27 @@ Nothing heavy is imported before a command runs.
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
-from trajectory_platform.commands import arena, evaluation, flow, folder, lake, leaks, questions, sandbox, traces
+from trajectory_platform.commands import (
+    arena,
+    evaluation,
+    export,
+    flow,
+    folder,
+    lake,
+    leaks,
+    miniature,
+    questions,
+    sandbox,
+    traces,
+)
 from trajectory_platform.errors import Abort, PlatformError
 
 app = typer.Typer(
     name="trajectory-platform",
-    help="From the daily stream of agent traces to a leak-safe corpus, a checkpoint and its lineage.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -27,6 +38,8 @@ app = typer.Typer(
 app.add_typer(flow.app)
 app.add_typer(folder.app)
 app.add_typer(evaluation.app)
+app.add_typer(miniature.app)
+app.add_typer(export.app)
 app.add_typer(questions.app)
 app.add_typer(arena.app, name="arena")
 app.add_typer(sandbox.app, name="sandbox")
@@ -34,6 +47,27 @@ app.add_typer(traces.app, name="traces")
 app.add_typer(leaks.app, name="leaks")
 app.add_typer(questions.lineage_app, name="lineage")
 app.add_typer(lake.app, name="lake")
+app.add_typer(export.release_app, name="release")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(version("trajectory-platform"))
+        except PackageNotFoundError:
+            typer.echo("not installed: run from a source tree")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version and exit")
+    ] = False,
+) -> None:
+    """From the daily stream of agent traces to a leak-safe corpus, checkpoints and their lineage."""
 
 
 def main() -> None:

@@ -71,7 +71,7 @@ def report_days(results: Any, as_json: bool) -> None:
         if as_json:
             print_json(fact)
         else:
-            typer.echo(f"{fact['day']}  {fact['stage']:<20} {fact['state']:<8} {fact['text']}")
+            typer.echo(f"{fact['day']}  {fact['stage']:<24} {fact['state']:<8} {fact['text']}")
     if failed:
         raise typer.Exit(1)
 

@@ -33,10 +33,13 @@ def evaluate(
     concurrency: Annotated[int, typer.Option(min=1, help="attempts under way at a time")] = 8,
     temperature: Annotated[float | None, typer.Option(min=0, help="default 0 for one attempt, 0.7 for several")] = None,
     top_p: Annotated[float, typer.Option(min=0, max=1)] = 1.0,
-    pool: Annotated[str, typer.Option(help="dev | sealed | all")] = "dev",
+    pool: Annotated[str, typer.Option(help="dev | sealed | fresh (held out, of the newest suite) | all")] = "dev",
     sealed: SealedOption = None,
     key_variable: Annotated[
         str | None, typer.Option(help="NAME of the environment variable that holds the endpoint's key")
+    ] = None,
+    references: Annotated[
+        Path | None, typer.Option(help="JSONL of accepted rows: strict successes that ground the process score")
     ] = None,
     seed: Annotated[int, typer.Option()] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="go on with what is in the folder")] = False,
@@ -65,6 +68,7 @@ def evaluate(
         seed=seed,
         policy_options={"key_variable": key_variable} if key_variable else None,
         resume=resume,
+        references=references,
     )
     text = facts.pop("text")
     print_json(facts) if as_json else typer.echo(text)

@@ -64,18 +64,43 @@ def ingest(
 
 @app.command()
 def train(
-    stage: Annotated[str, typer.Argument(help="sft, the one stage so far")],
+    stage: Annotated[str, typer.Argument(help="sft | resft | teacher_sft | kto | dr_grpo | all")],
     as_of: Annotated[str | None, typer.Option("--as-of", help="UTC day; default the newest ingested")] = None,
     recipe: Annotated[str | None, typer.Option(help="shipped recipe or YAML file")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="resolve, build the data, count tokens and steps, estimate; train nothing")
+    ] = False,
+    device: Annotated[
+        str | None, typer.Option(help="of a dry run: a100-80, h100-80, h200-141, l40s-48, rtx4090-24 or cpu-core")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Clusters, splits, checkpoint, scores and lineage as of a day, as the job train_as_of does it."""
+    """Clusters, splits, checkpoints up to a stage with their evaluations and lineage, as the job train_as_of does it.
+
+    What is current is skipped, so 'train kto' after 'train sft' goes on from there.
+    """
     from trajectory_platform.stages.plain import train_days
 
     chosen = settings()
     if recipe:
         chosen = chosen.model_copy(update={"recipe": recipe})
-    report_days(train_days(chosen, stage, day_of(as_of).isoformat() if as_of else None), as_json)
+    day = day_of(as_of).isoformat() if as_of else None
+    if device is not None and not dry_run:
+        raise Abort("--device is of a dry run; where a run trains is the hardware part of its recipe")
+    if dry_run:
+        from trajectory_platform.stages.dry_run import dry_run_text, rehearse
+
+        facts = rehearse(chosen, stage, day, device=device)
+        print_json(facts) if as_json else typer.echo(dry_run_text(facts))
+        return
+    report_days(train_days(chosen, stage, day), as_json)
+    if not as_json:
+        from trajectory_platform.stages import closing
+        from trajectory_platform.stages.context import StageContext
+        from trajectory_platform.stages.plain import as_of_day
+
+        ctx = StageContext(chosen)
+        typer.echo(f"\n{closing.tasks_text(ctx, as_of_day(ctx, day))}\nnext  trajectory-platform report")
 
 
 @app.command()

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trajectory_platform.commands.opened import JsonOption, open_lake
+from trajectory_platform.commands.opened import JsonOption, open_lake, settings
 from trajectory_platform.output import counts_text, print_json
 
 app = typer.Typer(help="Care of the lake.", no_args_is_help=True)
@@ -20,10 +20,33 @@ def lake_vacuum(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove files that no table version named by a manifest needs, and leftovers of killed publishes."""
-    from trajectory_platform.lake.retention import vacuum
+    """Remove files that no table version named by a manifest needs, and leftovers of killed publishes.
 
-    facts = vacuum(open_lake(), dry_run=dry_run, partition_versions=not checkpoints_only).__dict__
+    Superseded files that hold a retracted trace go whatever names them; 'lake purge' also rewrites the present ones.
+    """
+    from trajectory_platform.stages.context import StageContext
+    from trajectory_platform.stages.retraction import vacuum
+
+    facts = vacuum(StageContext(settings()), dry_run=dry_run, partition_versions=not checkpoints_only).__dict__
+    print_json(facts) if as_json else typer.echo(counts_text(facts))
+
+
+@app.command("purge")
+def lake_purge(as_json: JsonOption = False) -> None:
+    """Remove the text of everything retracted ('lineage retract') from the data files, old versions included.
+
+    Raw artifacts are the source's and stay; the days that held it are built again by the next run, without it.
+    """
+    from trajectory_platform.stages.context import StageContext
+    from trajectory_platform.stages.retraction import purge_retracted
+
+    purged = purge_retracted(StageContext(settings()))
+    if purged is None:
+        print_json({"traces": 0}) if as_json else typer.echo("nothing was retracted")
+        return
+    facts = {"traces": purged.traces, "rows": purged.report.rows, "rejected": purged.rejected}
+    facts |= {"removed_files": len(purged.report.vacuum.removed), "unreadable": purged.report.vacuum.unreadable}
+    facts["broken_versions"] = purged.report.vacuum.broken_versions
     print_json(facts) if as_json else typer.echo(counts_text(facts))
 
 

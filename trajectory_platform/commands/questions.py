@@ -35,27 +35,69 @@ def judge_calibration(
 
 
 @lineage_app.command("checkpoint")
-def lineage_checkpoint(checkpoint_id: str, as_json: JsonOption = False) -> None:
-    """Days, miners, strategies, verdict sources, partitions and parents of a checkpoint."""
-    from trajectory_platform.lineage import questions
+def lineage_checkpoint(
+    checkpoint_id: str,
+    recipe: Annotated[bool, typer.Option("--recipe", help="print its recipe as YAML instead")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """What a checkpoint and each of its ancestors was fed, by role and share; days, miners, strategies, partitions."""
+    from trajectory_platform.lake.arrays import without_pandas
+    from trajectory_platform.lineage import questions, words
 
+    without_pandas()
     facts = questions.about_checkpoint(open_lake(), checkpoint_id)
     if facts is None:
         raise Abort(f"no checkpoint {checkpoint_id!a} in the lake: 'trajectory-platform status' names the newest")
-    print_json(facts) if as_json else typer.echo(questions.checkpoint_text(facts))
+    if recipe:
+        print_json(facts["recipe"]) if as_json else typer.echo(words.recipe_text(facts), nl=False)
+    else:
+        print_json(facts) if as_json else typer.echo(words.checkpoint_text(facts))
 
 
 @lineage_app.command("trace")
 def lineage_trace(trace_id: str, sealed: SealedOption = None, as_json: JsonOption = False) -> None:
-    """Where a trace came from, what was decided and why, and every checkpoint it fed."""
+    """Where a trace came from, what was decided and why, every checkpoint it fed, and those that inherit it.
+
+    Also of traces that our own checkpoints or a teacher generated, and of problems attempted in training (prompt:KEY).
+    """
     from datetime import UTC, datetime
 
-    from trajectory_platform.lineage import questions
+    from trajectory_platform.lake.arrays import without_pandas
+    from trajectory_platform.lineage import questions, words
 
+    without_pandas()
     facts = questions.about_trace(open_lake(), trace_id, sealed_reason=sealed, at=datetime.now(UTC))
     if facts is None:
-        raise Abort(f"no trace {trace_id!a} in the lake: ids are {{eval_run_id}}:{{problem_id}}")
-    print_json(facts) if as_json else typer.echo(questions.trace_text(facts))
+        raise Abort(
+            f"no trace {trace_id!a} in the lake: ids are {{eval_run_id}}:{{problem_id}}, or prompt:{{problem_key}}"
+        )
+    print_json(facts) if as_json else typer.echo(words.trace_text(facts))
+
+
+@lineage_app.command("retract")
+def lineage_retract(
+    subject: Annotated[str, typer.Argument(metavar="TRACE_ID|RUN_ID|MINER")],
+    reason: Annotated[str | None, typer.Option("--reason", help="why; kept in the lake with your name")] = None,
+    kind: Annotated[str | None, typer.Option("--as", help="trace | run | miner, where a name could be several")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would have to be retrained")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Retract a trace, a run or everything of a miner: what has to be retrained, in order, with an estimated cost.
+
+    Writes a tombstone: the next as-of run leaves the traces out, and the sensor requests it for the newest day.
+    'lake purge' removes their text.
+    """
+    from datetime import UTC, datetime
+
+    from trajectory_platform.lake.arrays import without_pandas
+    from trajectory_platform.lineage import words
+    from trajectory_platform.stages.context import StageContext
+    from trajectory_platform.stages.retraction import retract
+
+    without_pandas()
+    now = None if dry_run else datetime.now(UTC)
+    facts = retract(StageContext(settings()), subject, kind=kind, reason=reason, at=now)
+    print_json(facts) if as_json else typer.echo(words.retraction_text(facts))
 
 
 @app.command()

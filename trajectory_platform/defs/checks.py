@@ -11,6 +11,7 @@ from datetime import date
 
 import dagster as dg
 
+from trajectory_platform.defs.assets.training import GENERATED
 from trajectory_platform.defs.day_runs import capped
 from trajectory_platform.defs.resources import Platform
 from trajectory_platform.defs.sensors import RANGE_END, RANGE_START
@@ -18,6 +19,8 @@ from trajectory_platform.identity import days_between
 from trajectory_platform.stages import audits
 from trajectory_platform.stages.audits import Audit
 from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.evaluations import EVALUATIONS
+from trajectory_platform.stages.training_stages import TRAINING
 
 PARTITION = "dagster/partition"
 
@@ -55,10 +58,27 @@ CHECKS: dict[str, tuple[str, Audit, str]] = {
         audits.content_digest("leak_clusters", "leak_edges", "leak_hints", "leak_guarded_splits", "split_exclusions"),
         "clusters and splits still have the digests of their manifests",
     ),
-    "checkpoint_intact": (
-        "sft_checkpoint",
-        audits.checkpoint_intact,
-        "files, manifest and trace list of the day's checkpoint agree",
+    **{
+        "checkpoint_intact" if row.stage == "sft" else f"{row.stage}_checkpoint_intact": (
+            row.asset,
+            audits.checkpoint_intact(row.stage),
+            "files, manifest and trace list of the day's checkpoint agree",
+        )
+        for row in TRAINING
+    },
+    **{
+        f"{asset}_accounted": (
+            asset,
+            audits.generated_accounted(stage),
+            "every planned attempt is there, accepted or with a reason; accepted ones are strict successes on problems "
+            "that are in the train pool now",
+        )
+        for stage, asset in GENERATED.items()
+    },
+    "scores_digest": (
+        "base_eval",  # the last one of a run
+        audits.content_digest("rollouts", "eval_scores", "action_scores", "generated_traces"),
+        "attempts, scores and generated traces still have the digests of their manifests",
     ),
 }
 
@@ -80,7 +100,15 @@ def days_of_run(tags: Mapping[str, str]) -> list[str]:
 
 def newest_published(ctx: StageContext, asset: str) -> list[str]:
     """The newest published day, for a check started by hand without a partition; empty when there is none."""
-    return ctx.lake.days("checkpoints" if asset == "sft_checkpoint" else asset)[-1:]
+    staged = {
+        **{row.asset: ("checkpoints", row.stage) for row in TRAINING},
+        **{name: ("generated_traces", stage) for stage, name in GENERATED.items()},
+        **{row.asset: ("eval_scores", row.stage) for row in EVALUATIONS},
+    }
+    if asset not in staged:
+        return ctx.lake.days(asset)[-1:]
+    table, stage = staged[asset]
+    return [one.day for one in ctx.lake.manifests(table) if one.part == {"stage": stage}][-1:]
 
 
 def _check(name: str) -> dg.AssetChecksDefinition:

@@ -97,9 +97,17 @@ def capped(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+_SAID_FIRST = ("status", "state", "reason")
+
+
 def _one_line(result: StageResult) -> str:
-    counts = {name: value for name, value in result.summary.items() if isinstance(value, int | float)}
-    return ("already current; " if result.skipped else "") + json.dumps(counts)
+    """What a stage did for a day, for a person who watches: how it ended, then its counts."""
+    words = [str(result.summary[name]) for name in _SAID_FIRST if result.summary.get(name)]
+    for name, value in result.summary.items():
+        if isinstance(value, int | float):
+            shown = f"{value:.3g}" if isinstance(value, float) else f"{value:,}"
+            words.append(f"{name.replace('_', ' ')} {shown}")
+    return ("already current; " if result.skipped else "") + ", ".join(words)
 
 
 def contiguous(days: Sequence[str]) -> list[tuple[str, str]]:

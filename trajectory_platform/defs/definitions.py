@@ -30,7 +30,7 @@ def build_definitions(
         loggers: loggers of the runs in place of Dagster's console logger (the demo shows progress only).
     """
     partitions = subnet_days(settings.first_day, last_day)
-    ingest_job = jobs.ingest_and_curate()
+    ingest_job, train_job = jobs.ingest_and_curate(), jobs.train_as_of()
     return dg.Definitions(
         assets=[
             corpus.product_catalogue,
@@ -38,8 +38,8 @@ def build_definitions(
             *(build(row, partitions) for row in training.rows(settings.window_days)),
         ],
         asset_checks=checks.build_checks(),
-        jobs=[ingest_job, jobs.train_as_of()],
-        sensors=[sensors.resume_good_days(ingest_job)],
+        jobs=[ingest_job, train_job],
+        sensors=[sensors.resume_good_days(ingest_job), sensors.retrain_without_withdrawn(train_job)],
         resources={
             "platform": Platform(settings_json=settings.model_dump_json()),
             "pipes": dg.PipesSubprocessClient(),

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from trajectory_platform.stages.plain import training_flow
+from trajectory_platform.training.stage_recipes import STAGES
+
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
@@ -17,16 +20,8 @@ DAILY_ASSETS = (
     "axis_a_corpus",
     "rejected_traces",
 )
-TRAIN_ASSETS = (
-    "leak_clusters",
-    "leak_guarded_splits",
-    "sft_checkpoint",
-    "sft_action_scores",
-    "base_eval",
-    "sft_eval",
-    "checkpoint_lineage",
-    "contamination",
-)
+TRAIN_ASSETS = tuple(name for name, _ in training_flow(STAGES[-1]))
+"""In the order of the flow; the recipe of the settings says which stages are trained."""
 
 
 def ingest_and_curate() -> UnresolvedAssetJobDefinition:
@@ -39,9 +34,10 @@ def ingest_and_curate() -> UnresolvedAssetJobDefinition:
 
 
 def train_as_of() -> UnresolvedAssetJobDefinition:
-    """Clusters, splits, checkpoint, evaluation and lineage as of one day."""
+    """Clusters, splits, the checkpoints of all stages with their evaluations, and lineage as of one day."""
     return dg.define_asset_job(
         "train_as_of",
         selection=list(TRAIN_ASSETS),
-        description="As of one day: leak clusters -> guarded splits -> checkpoint -> scores and rollouts -> lineage.",
+        description="As of one day: leak clusters -> guarded splits -> SFT, re-SFT, teacher SFT, KTO, Dr. GRPO, each "
+        "with its evaluation -> lineage.",
     )

@@ -29,6 +29,9 @@ class ReportData:
             ``clusters``, ``tool, tool_low, tool_high`` and ``arguments, arguments_low, arguments_high``
             (accuracies with their interval, None when not known), and optionally ``baseline_tool``,
             ``baseline_arguments``, ``parse_errors``, ``clipped``, ``thin`` (True: too few to conclude from).
+        stages: the stages of training side by side: ``stage, traces, state, reason``, and where something was attempted
+            ``success, success_low, success_high, pass_at, process, process_low, process_high, hallucinated, truncated,
+            thin, difference, difference_low, difference_high, detectable`` (the last four against the stage before).
         tasks: success in the sandbox, per policy and category (the total under ``all``): ``policy, category, success,
             success_low, success_high, pass_at`` (k -> value or None), ``lenient, truncated, hallucinated,
             unviewed, clean, process, problems, attempts, clusters, thin``; shares in 0..1.
@@ -41,6 +44,8 @@ class ReportData:
         contamination: per checkpoint ``checkpoint_id, flags, all, clean, contaminated, near``; the last four are
             ``{problems, attempts, success}``.
         checkpoint: (label, value) facts of the checkpoint.
+        loss_masks: what is trained in one row of each checkpoint: its ``loss_mask.json`` (``training.loss_mask``) with
+            ``checkpoint_id`` and ``stage``.
         lineage_of: the trace whose path is told; ``lineage``: its steps, raw to checkpoint, ``step, value`` and
             optionally ``detail``.
         notes: what a reader must know to read the page right (what was not run, what is simulated).
@@ -58,6 +63,7 @@ class ReportData:
     clusters: Sequence[Mapping[str, Any]] = ()
     scores: Sequence[Mapping[str, Any]] = ()
     scores_note: str = ""
+    stages: Sequence[Mapping[str, Any]] = ()
     tasks: Sequence[Mapping[str, Any]] = ()
     task_pairs: Sequence[Mapping[str, Any]] = ()
     task_words: Sequence[str] = ()
@@ -65,6 +71,7 @@ class ReportData:
     calibration: Sequence[Mapping[str, Any]] = ()
     contamination: Sequence[Mapping[str, Any]] = ()
     checkpoint: Sequence[tuple[str, Any]] = ()
+    loss_masks: Sequence[Mapping[str, Any]] = ()
     lineage_of: str = ""
     lineage: Sequence[Mapping[str, Any]] = ()
     notes: Sequence[str] = ()

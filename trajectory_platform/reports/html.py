@@ -16,6 +16,7 @@ from typing import Any
 from trajectory_platform.reports import figures
 from trajectory_platform.reports.data import ReportData, total_funnel
 from trajectory_platform.reports.escape import html_text
+from trajectory_platform.reports.mask_section import mask_section
 from trajectory_platform.reports.tables import Column, folded, nothing, table, with_interval
 from trajectory_platform.reports.task_section import tasks_section
 from trajectory_platform.reports.trust_section import contamination_section, judges_section
@@ -263,6 +264,10 @@ def _checkpoint(data: ReportData, drawn: _Figures) -> str:
     )
 
 
+def _masks(data: ReportData, drawn: _Figures) -> str:
+    return mask_section(data.loss_masks)
+
+
 def _lineage(data: ReportData, drawn: _Figures) -> str:
     if not data.lineage:
         return nothing("no trace was followed")
@@ -289,5 +294,6 @@ _SECTIONS = (
     ("tasks", "What it achieves in the sandbox", _tasks),
     ("contamination", "What checkpoints have seen", _contamination),
     ("checkpoint", "The checkpoint", _checkpoint),
+    ("trained", "What is trained in a row", _masks),
     ("lineage", "The path of one trace", _lineage),
 )

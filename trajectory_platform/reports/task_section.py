@@ -7,6 +7,7 @@ from collections.abc import Callable
 from trajectory_platform.reports import figures
 from trajectory_platform.reports.data import ReportData
 from trajectory_platform.reports.escape import html_text
+from trajectory_platform.reports.stage_section import stages_table
 from trajectory_platform.reports.tables import Column, Row, folded, nothing, table, with_interval
 
 
@@ -20,7 +21,7 @@ def tasks_section(data: ReportData, add: Callable[[figures.Figure, str], str]) -
         ("category", "category", "word"),
         ("success_shown", "success (interval)", "word"),
         *((f"pass_{k}", f"pass@{k}", "share") for k in ks),
-        ("process", "process score", "share"),
+        ("process_plain", "process score", "word"),
         ("truncated", "cut by a limit", "share"),
         ("problems", "problems", "number"),
         ("clusters", "clusters", "number"),
@@ -29,6 +30,7 @@ def tasks_section(data: ReportData, add: Callable[[figures.Figure, str], str]) -
     conduct: list[Column] = [
         ("policy", "policy", "word"),
         ("category", "category", "word"),
+        ("conduct", "conduct score", "share"),
         ("clean", "clean protocol", "share"),
         ("hallucinated", "with hallucinated ids", "share"),
         ("unviewed", "with unviewed ids", "share"),
@@ -40,12 +42,14 @@ def tasks_section(data: ReportData, add: Callable[[figures.Figure, str], str]) -
             **row,
             **{f"pass_{k}": row["pass_at"].get(k) for k in ks},
             "success_shown": with_interval(row, "success"),
+            "process_plain": _signed(row.get("process")),
             "remark": "too few to conclude from" if row.get("thin") else "",
         }
         for row in data.tasks
     ]
     return (
         (f'<p class="muted">{html_text(data.tasks_note)}</p>' if data.tasks_note else "")
+        + stages_table(data)
         + add(figures.tasks_figure(data.tasks), "Success in the sandbox per category and policy, with intervals")
         + table(columns, rows)
         + _pairs(data)
@@ -71,12 +75,20 @@ def _pairs(data: ReportData) -> str:
             **row,
             "shown": _points(row, "difference"),
             "seen": _plain_points(row.get("detectable")),
-            "process_shown": _points(row, "process"),
+            "process_shown": _signed(row.get("process"), row.get("process_low"), row.get("process_high")),
         }
         for row in data.task_pairs
     ]
     words = "".join(f"<p>{html_text(sentence)}</p>" for sentence in data.task_words)
     return f"<h3>Before and after training, on the same problems</h3>{table(columns, rows)}{words}"
+
+
+def _signed(value: float | None, low: float | None = None, high: float | None = None) -> str | None:
+    """A process score (-1 to 1) or a difference of two, with its interval; None where no problem has a reference."""
+    if value is None:
+        return None
+    shown = f"{value:+.2f}"
+    return shown if low is None or high is None else f"{shown} ({low:+.2f} to {high:+.2f})"
 
 
 def _points(row: Row, key: str) -> str | None:

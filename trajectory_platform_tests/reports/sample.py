@@ -240,6 +240,7 @@ def _task(policy: str, category: str, problems: int, success: float, truncated: 
         "unviewed": 0.2,
         "clean": 0.8,
         "process": 0.61,
+        "conduct": 0.72,
         "problems": problems,
         "attempts": 2 * problems,
         "clusters": problems - 9,

@@ -122,4 +122,4 @@ def test_a_day_that_does_not_add_up_is_named() -> None:
 
 def test_an_empty_report_says_why_each_part_is_empty() -> None:
     page = Page(build_report(ReportData("Empty")))
-    assert page.text.count("Nothing to show: ") == 11
+    assert page.text.count("Nothing to show: ") == 12
