@@ -40,7 +40,7 @@ def run_demo(out: Path, *, days: int, fast: bool, seed: int) -> None:
     with own_instance() as instance:
         say(started, "assets: raw day -> messages -> verdicts -> axis-A corpus")
         run_job(definitions, instance, "ingest_and_curate", FIRST_DAY, last_day)
-        say(started, "assets: leak clusters -> splits -> SFT of a tiny Qwen3 -> scores -> lineage")
+        say(started, "assets: leak clusters -> splits -> SFT of a tiny Qwen3 (its recipe has no later stage) -> scores")
         run_job(definitions, instance, "train_as_of", last_day, last_day)
 
     ctx = StageContext(settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -91,7 +92,8 @@ def progress_logger(started: float, on_step: OnStep | None = None) -> dg.LoggerD
     Args:
         on_step: is told when a step begins and ends.
     """
-    room = max(40, shutil.get_terminal_size((192, 24)).columns - 46)  # one line per message on a terminal
+    # one line per message on a terminal; a file takes it all
+    room = max(40, shutil.get_terminal_size().columns - 46) if sys.stdout.isatty() else None
 
     class Progress(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

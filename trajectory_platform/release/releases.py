@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trajectory_platform import jsontext
-from trajectory_platform.errors import FailPartition, RejectRow
+from trajectory_platform.errors import Abort, FailPartition, RejectRow
 from trajectory_platform.identity import digest_lines
 from trajectory_platform.release import folders
 from trajectory_platform.release.card import release_card
@@ -146,10 +146,10 @@ def verify(folder: Path, key: bytes | None = None) -> list[Fault]:
     """``verify_release`` of a release, ``exports.verify_export`` of a single export.
 
     Raises:
-        FailPartition: the folder is neither.
+        Abort: no such folder. FailPartition: it is neither.
     """
     if not folder.is_dir():
-        raise FailPartition(f"{folder} is no folder")
+        raise Abort(f"{folder} is no folder")
     if (folder / FACTS).exists() and not (folder / HEAD).exists():
         return verify_export(folder)
     return verify_release(folder, key)

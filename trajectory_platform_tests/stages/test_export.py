@@ -138,6 +138,20 @@ def test_what_was_held_out_since_the_day_stays_in(tmp_path: Path) -> None:
     assert done["facts"]["sealed"]["problems"] == 2
 
 
+def test_what_was_withdrawn_never_leaves(tmp_path: Path) -> None:
+    from datetime import UTC, datetime
+
+    from trajectory_platform.stages.retraction import retract
+
+    ctx = lake_of(tmp_path, [accepted(OPEN), accepted(OTHER, "fine", n=1)])
+    retract(ctx, "run1:other", reason="asked for", at=datetime(2026, 5, 9, tzinfo=UTC))
+    with pytest.raises(FailPartition, match="older than retractions"):
+        exported(ctx.settings, tmp_path / "early")
+    splits.leak_guarded_splits(ctx, DAY)
+    _, rows = exported(ctx.settings, tmp_path / "out")
+    assert [row["trace_id"] for row in rows] == ["run0:open"]
+
+
 def test_stale_splits_stop_the_export(tmp_path: Path) -> None:
     ctx = lake_of(tmp_path, [accepted(OPEN)])
     publish_day(ctx, DAY, PROBLEMS, [])
