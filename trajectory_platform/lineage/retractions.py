@@ -231,7 +231,10 @@ def retract(
     from trajectory_platform.lake.lease import table_lease
 
     if not reason.strip() or len(reason) > _MAX_REASON:
-        raise Abort(f"a retraction needs a reason of at most {_MAX_REASON} characters: it is kept in the lake")
+        raise Abort(
+            f"a retraction needs --reason TEXT of at most {_MAX_REASON} characters, which is kept in the lake; "
+            "--dry-run says what it would cost and needs none"
+        )
     if at.tzinfo is None:
         raise Abort("the time of a retraction needs a time zone")
     now = at.astimezone(UTC)

@@ -134,6 +134,8 @@ def retraction_text(answer: Mapping[str, Any]) -> str:
     if done:
         lines.append(f"  tombstone {answer['retraction_id']} by {answer['who']} at {answer['at']}: {answer['reason']}")
         lines.append("  'trajectory-platform lake purge' removes the text from the data files, old versions included")
+    else:
+        lines.append("  nothing was written; the same command with --reason TEXT in place of --dry-run does it")
     return "\n".join(_plain(line) for line in lines)
 
 

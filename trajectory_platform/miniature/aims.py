@@ -132,9 +132,15 @@ def _hallucinated(final: Row | None) -> Aim:
 
 def _steps(done: Sequence[Row]) -> Aim:
     """Met where every stage says something about itself, whichever it is."""
-    told = [f"{row['stage']} {row['against'][GREEDY]['shown']}" for row in done if row["against"]]
+    told = [_shown(row["stage"], row["against"]) for row in done if row["against"]]
     aim = f"each stage shown to help or not ({', '.join(WORDS.values())})"
     return Aim(aim, "; ".join(told) or "-", _verdict(bool(told)) if told else UNKNOWN)
+
+
+def _shown(stage: str, against: Row) -> str:
+    """What both ways of decoding say of a step."""
+    said = [against[name]["shown"] for name in (GREEDY, SAMPLED) if name in against]
+    return f"{stage} {said[0]}" if len(set(said)) == 1 else f"{stage} {said[0]} ({GREEDY}), {said[1]} ({SAMPLED})"
 
 
 def _time(minutes: float | None) -> Aim:

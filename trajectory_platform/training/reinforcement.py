@@ -186,6 +186,8 @@ def grpo_arguments(recipe: Recipe, part: GrpoStage, *, folder: Path, steps: int,
         arguments |= {
             "use_vllm": True,
             "vllm_mode": recipe.hardware.vllm,
+            "vllm_enable_sleep_mode": recipe.hardware.vllm
+            == "colocate",  # its share is free while the model is trained
             "vllm_gpu_memory_utilization": recipe.hardware.vllm_memory,
             "vllm_max_model_length": recipe.context.max_length,
             # one reply, where TRL's own limit is that of a whole attempt

@@ -86,7 +86,7 @@ def test_a_tombstone_takes_trace_and_copies_out_and_asks_for_the_newest_day(
     assert row["at"] == NOW and row["day"] == "2026-06-01" and row["reason"] == "asked for by its author" and row["who"]
     with pytest.raises(Abort, match="was retracted on 2026-06-01 12:00"):
         retract(ctx, subject, reason="again", at=NOW)
-    with pytest.raises(Abort, match="needs a reason"):
+    with pytest.raises(Abort, match="needs --reason"):
         retract(ctx, "r2:a", reason=" ", at=NOW)
 
     wanted = retraining(ctx)
