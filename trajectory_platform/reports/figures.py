@@ -241,11 +241,13 @@ def tasks_figure(tasks: Sequence[Mapping[str, Any]]) -> Figure:
     """Success per category, one mark per policy with its interval."""
     categories = list(dict.fromkeys(row["category"] for row in tasks))
     policies = list(dict.fromkeys(row["policy"] for row in tasks))
-    colours = ("var(--unknown)", "var(--a)", "var(--mixed)", "var(--b)")
+    colours = ("var(--unknown)", "var(--a)", "var(--mixed)", "var(--b)", "var(--good)", "var(--bad)")
+    symbols = ("circle", "square", "diamond")  # a second sign where there are more policies than colours
+    step = min(0.26, 0.8 / max(1, len(policies)))  # all marks of a category stay within its own row
     traces: list[Figure] = []
     for number, policy in enumerate(policies):
         rows = [row for row in tasks if row["policy"] == policy]
-        shift = 0.26 * (number - (len(policies) - 1) / 2)
+        shift = step * (number - (len(policies) - 1) / 2)
         colour = colours[number % len(colours)]
         traces.append(
             {
@@ -256,7 +258,7 @@ def tasks_figure(tasks: Sequence[Mapping[str, Any]]) -> Figure:
                 "y": [categories.index(row["category"]) + shift for row in rows],
                 "customdata": [figure_text(row["category"]) for row in rows],
                 "hovertemplate": "%{customdata}: %{x:.1%}",
-                "marker": {"color": colour, "size": 10},
+                "marker": {"color": colour, "size": 10, "symbol": symbols[number // len(colours) % len(symbols)]},
                 "error_x": {
                     "type": "data",
                     "symmetric": False,
@@ -268,7 +270,7 @@ def tasks_figure(tasks: Sequence[Mapping[str, Any]]) -> Figure:
             }
         )
     layout = _layout(
-        54 * max(1, len(categories)) + 110,
+        max(54, 20 * len(policies)) * max(1, len(categories)) + 110,
         xaxis={"tickformat": ".0%", "range": [-0.02, 1.02]},
         yaxis={
             "range": [len(categories) - 0.5, -0.5],

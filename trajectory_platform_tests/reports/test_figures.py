@@ -91,3 +91,14 @@ def test_funnel_markdown_holds_the_picture_and_the_table() -> None:
     encoded = picture.partition("base64,")[2].rstrip(")")
     ElementTree.fromstring(base64.b64decode(encoded))
     assert table[-2:] == ["| raw pairs | 200 | 100.0% |", "| a\\|b&lt;i&gt; | 50 | 25.0% |"]
+
+
+def test_marks_of_many_policies_stay_in_their_row_and_differ() -> None:
+    tasks = [
+        {"policy": policy, "category": category, "success": 0.5, "success_low": 0.4, "success_high": 0.6}
+        for policy in ("base", "sft", "resft", "teacher_sft", "kto", "dr_grpo", "another")
+        for category in ("all", "product")
+    ]
+    traces = figures.tasks_figure(tasks)["data"]
+    assert all(abs(y - row) < 0.5 for trace in traces for row, y in enumerate(trace["y"]))
+    assert len({(trace["marker"]["color"], trace["marker"]["symbol"]) for trace in traces}) == 7
