@@ -217,6 +217,7 @@ def assumptions(device: Device) -> list[str]:
         f"the allocator loses {FRAGMENTATION:.0%}; {OVERHEAD_BYTES / GIB:g} GiB for the CUDA context on a GPU",
         "attention without a matrix of length times length (SDPA), LM head in chunks (TRL)",
         "several devices: no time lost in communication",
+        "evaluations are not counted; in dr_grpo vLLM sleeps while the model is trained",
     ]
 
 

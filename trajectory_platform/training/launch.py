@@ -21,6 +21,7 @@ from trajectory_platform.splits.guard import assert_disjoint
 from trajectory_platform.training import checkpoints, resume
 from trajectory_platform.training.launching import start_of
 from trajectory_platform.training.recipe import Recipe
+from trajectory_platform.training.stage_recipes import GET_IT
 from trajectory_platform.training.turn_faults import TURN_FAULTS_VERSION
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def base_digest(recipe: Recipe) -> str | None:
         return None
     folder = Path(recipe.model.base)
     if not folder.is_dir():
-        raise Abort(f"model.base {recipe.model.base!r} is no folder; models are read from disk only")
+        raise Abort(f"model.base {recipe.model.base!r} is no folder here; {GET_IT}")
     files = sorted(path for path in folder.iterdir() if path.is_file())
     return digest_lines(
         part

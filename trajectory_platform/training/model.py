@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trajectory_platform.errors import Abort
 from trajectory_platform.training.recipe import ModelSpec, Recipe
-from trajectory_platform.training.stage_recipes import AnyStage
+from trajectory_platform.training.stage_recipes import GET_IT, AnyStage
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -98,7 +98,7 @@ def load_base(folder: str, template: str | None, *, dtype: str = "float32") -> t
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     if not Path(folder).is_dir():
-        raise Abort(f"model.base {folder!r} is no folder; models are read from disk only")
+        raise Abort(f"model.base {folder!r} is no folder here; {GET_IT}")
     model = AutoModelForCausalLM.from_pretrained(
         folder, dtype=getattr(torch, dtype), trust_remote_code=False, local_files_only=True
     )

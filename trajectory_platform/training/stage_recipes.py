@@ -15,6 +15,10 @@ STAGES = ("sft", "resft", "teacher_sft", "kto", "dr_grpo")
 """The stages in their order; a recipe may leave any of them out."""
 BASE = "base"
 """As a parent: the model that the run starts from."""
+GET_IT = (
+    "models are read from disk only: fetch it first, for example hf download Qwen/Qwen3-4B --local-dir models/Qwen3-4B"
+)
+"""What to do where the folder of a base model is missing."""
 
 
 class Part(BaseModel):
