@@ -23,11 +23,16 @@ class Budget:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.parts: dict[str, dict[str, float]] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        self.parts = self._kept()
         self._begun: dict[str, tuple[float, float]] = {}
 
+    def _kept(self) -> dict[str, dict[str, float]]:
+        kept: dict[str, dict[str, float]] = json.loads(self._path.read_text("utf-8")) if self._path.is_file() else {}
+        return kept
+
     def add(self, name: str, *, wall: float, cpu: float) -> None:
-        """Add to a part and keep it."""
+        """Add to a part and keep it, beside what a run of a variant may have added meanwhile."""
+        self.parts = self._kept()
         part = self.parts.setdefault(name, {"wall": 0.0, "cpu": 0.0})
         part["wall"] += wall
         part["cpu"] += cpu

@@ -21,6 +21,7 @@ def start(out: Path, *options: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # about 150 processor seconds, most of them imports of some twenty processes
 def test_days_to_table_once_and_again_and_the_control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     out = tmp_path / "miniature"
