@@ -83,7 +83,10 @@ class MeasuredClock:
 
     @property
     def now(self) -> int:
-        return max(self._least, self._at(self._monotonic()))
+        # What was read may stand in an entry: on a busy machine time passes between its end and its stamp, and the next
+        # entry must not get the same millisecond.
+        self._least = max(self._least, self._at(self._monotonic()))
+        return self._least
 
     def begin(self) -> None:
         self._begun = self._monotonic()

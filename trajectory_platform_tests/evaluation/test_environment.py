@@ -126,3 +126,16 @@ def test_a_measured_clock_states_what_its_source_says(world: World) -> None:
 def test_limits_are_above_zero(name: str) -> None:
     with pytest.raises(Abort, match=name):
         Limits(**{name: 0})
+
+
+def test_a_measured_entry_never_gets_the_millisecond_that_was_read_before() -> None:
+    """On a busy machine time passes between the end of an entry and the moment its stamp is read."""
+    from trajectory_platform.evaluation.clocks import MeasuredClock
+
+    moments = iter([0.0, 0.001, 0.002, 0.007, 0.007, 0.0071])
+    clock = MeasuredClock(lambda: next(moments), 1000)
+    clock.begin()
+    clock.end_reply(0.0)
+    first = clock.now  # 7 ms: five after the reply had ended
+    clock.end_request()  # within the same millisecond
+    assert first == 1007 and clock.now > first

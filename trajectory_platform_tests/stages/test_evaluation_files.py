@@ -90,7 +90,8 @@ def test_our_own_traces_pass_through_the_readers_of_miners_traces(settings: Sett
     for row in rows_of(tmp_path / "out" / "rollouts.jsonl"):
         read = read_dialogue(row["source_steps"], binding=None)
         assert read.messages == row["messages"] and read.content_hash == row["content_hash"]
-        assert decide(read.messages, read.evidence).label == "A"
+        found = decide(read.messages, read.evidence)
+        assert found.label == "A", found
 
 
 def test_the_comparison_pairs_problems_and_says_what_it_could_see(settings: Settings, tmp_path: Path) -> None:
