@@ -17,6 +17,7 @@ from typing import IO, Any, Self
 from trajectory_platform import jsontext
 from trajectory_platform.errors import RejectRow, RetryLater
 from trajectory_platform.identity import digest_json
+from trajectory_platform.lake.manifests import fsync_path
 
 REPLY_CHARS = 4_000  # of a raw reply that are kept for people
 _TAIL_BYTES = 1 << 16
@@ -46,7 +47,7 @@ class Journal:
         except OSError as error:
             self._file.close()
             raise RetryLater("day_is_being_judged", f"another process judges {day}: run it again after it") from error
-        _sync_folder(folder)
+        fsync_path(folder)
         self._cut_torn_line()
 
     @property
@@ -105,15 +106,6 @@ class Journal:
             self._file.truncate(whole)
             os.fsync(self._file.fileno())
         self._file.seek(0, os.SEEK_END)
-
-
-def _sync_folder(folder: Path) -> None:
-    """A new file is safe only with its folder's entry."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def spent_usd(rows: Iterable[Mapping[str, Any]]) -> float:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from trajectory_platform.errors import Abort, FailPartition
 from trajectory_platform.identity import digest_lines, sha256_hex
 from trajectory_platform.lake.lease import table_lease
+from trajectory_platform.lake.manifests import fsync_path
 
 if TYPE_CHECKING:
     from trajectory_platform.lake.publish import Lake
@@ -221,15 +222,7 @@ def _write_head(root: Path, lines: int, digest: str) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     waiting.replace(root / HEAD)
-    _sync_folder(root)
-
-
-def _sync_folder(root: Path) -> None:
-    descriptor = os.open(root, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    fsync_path(root)
 
 
 def _settled(root: Path) -> tuple[bytes, bytes | None]:

@@ -150,7 +150,7 @@ def save(root: Path, where: Slot, manifest: Manifest) -> None:
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
-    fsync_folder(target.parent)
+    fsync_path(target.parent)
 
 
 def load(root: Path, where: Slot) -> Manifest | None:
@@ -203,8 +203,8 @@ def _names(path: Path) -> Iterable[str]:
     return sorted(entry.name for entry in path.iterdir() if entry.name.endswith(".json") and entry.name[0] != ".")
 
 
-def fsync_folder(path: Path) -> None:
-    """Make a rename in this folder durable."""
+def fsync_path(path: Path) -> None:
+    """Have the disk confirm a file, or the entries of a folder (a rename in it)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajectory_platform.errors import FailPartition
-from trajectory_platform.lake.manifests import Slot, fsync_folder
+from trajectory_platform.lake.manifests import Slot, fsync_path
 from trajectory_platform.lake.staging import Staged, StagedFile, place
 from trajectory_platform.lake.tables import Table
 
@@ -228,7 +228,7 @@ def _reopened(root: Path, where: Slot) -> Snapshot:
         if path.exists():
             with path.open("rb") as stream:
                 os.fsync(stream.fileno())
-    fsync_folder(folder / "_delta_log")
+    fsync_path(folder / "_delta_log")
     if (folder / where.folder).is_dir():
-        fsync_folder(folder / where.folder)
+        fsync_path(folder / where.folder)
     return after

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from trajectory_platform.lake.contracts import check_order, conform, light_columns
 from trajectory_platform.lake.digests import ContentDigest
 from trajectory_platform.lake.lease import table_lease, try_lock
-from trajectory_platform.lake.manifests import Slot, fsync_folder
+from trajectory_platform.lake.manifests import Slot, fsync_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -119,7 +119,7 @@ def place(staged: Path, table_folder: Path, where: Slot) -> str:
     target = table_folder / relative
     target.parent.mkdir(parents=True, exist_ok=True)
     os.replace(staged, target)
-    fsync_folder(target.parent)
+    fsync_path(target.parent)
     return relative
 
 

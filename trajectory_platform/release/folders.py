@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from trajectory_platform.errors import Abort, FailPartition
 from trajectory_platform.identity import sha256_hex
-from trajectory_platform.lake.manifests import fsync_folder
+from trajectory_platform.lake.manifests import fsync_path
 
 SUMS = "SHA256SUMS"
 MAX_FILES = 100_000
@@ -80,7 +80,7 @@ def place(folder: Path, target: Path) -> bool:
             first = faults[0]
             raise FailPartition(f"{target} was this export once: {first.file}: {first.reason}") from error
         return False
-    fsync_folder(target.parent)
+    fsync_path(target.parent)
     return True
 
 
@@ -148,7 +148,7 @@ def fsync_tree(folder: Path) -> None:
         for name in names:
             with open(os.path.join(where, name), "rb") as stream:
                 os.fsync(stream.fileno())
-        fsync_folder(Path(where))
+        fsync_path(Path(where))
 
 
 def _listed(folder: Path) -> tuple[dict[str, Path], list[tuple[str, str]]]:

@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trajectory_platform.errors import Abort
-from trajectory_platform.lake.manifests import fsync_folder
+from trajectory_platform.lake.manifests import fsync_path
 
 KEY_FILE = "_release.key"
 _KEY = re.compile(rb"([0-9a-f]{64})\n?")
@@ -88,6 +88,6 @@ def _make(path: Path) -> None:
             os.link(part, path)
         except FileExistsError:
             return  # another process was first
-        fsync_folder(path.parent)
+        fsync_path(path.parent)
     finally:
         part.unlink(missing_ok=True)

@@ -28,6 +28,7 @@ import orjson
 
 from trajectory_platform.errors import Abort, FailPartition, RejectRow
 from trajectory_platform.identity import digest_json
+from trajectory_platform.lake.manifests import fsync_path
 from trajectory_platform.sandbox import store
 from trajectory_platform.sandbox.product_files import Source, content_digest, inflated, lines_of
 from trajectory_platform.sandbox.products import BLANK, SkippedLine, read_document
@@ -184,7 +185,7 @@ def _write_manifest(staging: Path, digest: str, documents: int, skips: _Skips) -
     names += sorted(f"{WORDS}/{path.name}" for path in (staging / WORDS).iterdir() if not path.name.endswith(".lock"))
     files = {}
     for name in names:
-        _flush(staging / name)
+        fsync_path(staging / name)
         files[name] = {"bytes": (staging / name).stat().st_size, "sha256": _file_digest(staging / name)}
     manifest = {
         "format": FORMAT,
@@ -201,7 +202,7 @@ def _write_manifest(staging: Path, digest: str, documents: int, skips: _Skips) -
     whole = manifest | {"sha256": digest_json(manifest)}
     (staging / MANIFEST).write_bytes(orjson.dumps(whole, option=orjson.OPT_INDENT_2))
     for path in (staging / MANIFEST, staging / WORDS, staging):
-        _flush(path)
+        fsync_path(path)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -221,7 +222,7 @@ def _publish(staging: Path, folder: Path) -> None:
     if folder.exists():
         folder.rename(replaced)
     staging.rename(folder)
-    _flush(folder.parent)
+    fsync_path(folder.parent)
     shutil.rmtree(replaced, ignore_errors=True)
 
 
@@ -269,12 +270,3 @@ def _sweep(folder: Path) -> None:
 def _file_digest(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _flush(path: Path) -> None:
-    """Have the disk confirm a file or the entries of a folder."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

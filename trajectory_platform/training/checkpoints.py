@@ -19,6 +19,7 @@ from typing import Any
 
 from trajectory_platform.errors import FailPartition
 from trajectory_platform.identity import digest_lines
+from trajectory_platform.lake.manifests import fsync_path
 from trajectory_platform.training.loss_mask import LOSS_MASK
 
 SCRATCH = ".scratch"
@@ -75,8 +76,8 @@ def write_checkpoint(
         raise FailPartition(f"checkpoint is incomplete: {', '.join(missing)} was not written")
     (folder / MANIFEST).write_text(_json({**manifest, "files": files}), "utf-8")
     for path in folder.iterdir():
-        _sync(path)
-    _sync(folder)
+        fsync_path(path)
+    fsync_path(folder)
 
 
 def publish_checkpoint(built: Path, root: Path, name: str) -> Path:
@@ -89,7 +90,7 @@ def publish_checkpoint(built: Path, root: Path, name: str) -> Path:
             raise
         verify_checkpoint(place)
         shutil.rmtree(built)
-    _sync(root)
+    fsync_path(root)
     return place
 
 
@@ -168,11 +169,3 @@ def _digest(path: Path) -> str:
         while block := stream.read(1 << 20):
             hasher.update(block)
     return hasher.hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

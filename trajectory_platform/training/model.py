@@ -29,7 +29,7 @@ def starting_model(
     from trajectory_platform.training.tokenizer import template_text
 
     dtype = _dtype(recipe, part)
-    seed = recipe.seed if recipe.seed is not None else 0
+    seed = recipe.fixed_seed
     if parent is not None:
         model, tokenizer = load_base(str(parent), None, dtype=dtype)
     elif recipe.model.base is not None:

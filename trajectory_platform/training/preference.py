@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trajectory_platform.errors import FailPartition
-from trajectory_platform.evaluation.child import Report, rank, wait_for_ranks
+from trajectory_platform.evaluation.child import Report
 from trajectory_platform.identity import digest_json, digest_lines
 from trajectory_platform.training.arguments import (
     HISTORY,
@@ -29,7 +29,7 @@ from trajectory_platform.training.loss_mask import kto_mask
 from trajectory_platform.training.model import starting_model
 from trajectory_platform.training.preference_order import TurnPlan, plan_turns
 from trajectory_platform.training.recipe import Recipe
-from trajectory_platform.training.resume import agree, resumable
+from trajectory_platform.training.resume import resume_point, step_of
 from trajectory_platform.training.stage_recipes import KtoStage
 from trajectory_platform.training.trained import Rows, Trained, final_weights
 from trajectory_platform.training.turn_examples import (
@@ -69,7 +69,7 @@ def train_kto(
     part = recipe.stage(stage)
     assert isinstance(part, KtoStage)
     torch.set_num_threads(recipe.threads)
-    seed = recipe.seed if recipe.seed is not None else 0
+    seed = recipe.fixed_seed
     model, tokenizer = starting_model(recipe, part, parent)
     examples, told = _examples(rows, recipe, part, tokenizer, seed)
     steps = plan_steps(part.amount, recipe.hardware, part.amount.batch)
@@ -240,12 +240,9 @@ def _check_rows(trainer: Any, dataset: Any) -> None:
 
 def _resume_point(folder: Path, facts: Mapping[str, Any], report: Report) -> Path | None:
     """Where an earlier process of this very run stopped, or None."""
-    if rank() == 0:
-        agree(folder, facts)
-    wait_for_ranks()
-    begun = resumable(folder / "trainer")
+    begun = resume_point(folder, facts)
     if begun is not None:
-        report(f"going on from step {_step_of(begun)} of an earlier process")
+        report(f"going on from step {step_of(begun)} of an earlier process")
     return begun
 
 
@@ -256,19 +253,15 @@ def _fit(
     trainer.train(resume_from_checkpoint=str(begun) if begun is not None else None)
     seconds = time.perf_counter() - started
     tokens = sum(examples[at].tokens for at in plan.order)
-    share = 1 - _step_of(begun) / max(1, trainer.state.global_step)
+    share = 1 - step_of(begun) / max(1, trainer.state.global_step)
     report(f"trained {trainer.state.global_step} steps in {seconds:.0f} s")
     return {
-        "resumed_at": _step_of(begun),
+        "resumed_at": step_of(begun),
         "seconds": round(seconds, 2),
         "cpu_seconds": round(time.process_time() - cpu, 2),
         "tokens": tokens,
         "tokens_per_second": round(tokens * share / seconds),
     }
-
-
-def _step_of(saved: Path | None) -> int:
-    return int(saved.name.rpartition("-")[2]) if saved is not None else 0
 
 
 def _check_finite(history: Sequence[Mapping[str, float]]) -> None:

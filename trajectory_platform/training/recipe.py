@@ -154,6 +154,11 @@ class Recipe(Part):
         """Processor threads of one process."""
         return self.hardware.threads
 
+    @property
+    def fixed_seed(self) -> int:
+        """The seed; 0 where none was filled in."""
+        return self.seed if self.seed is not None else 0
+
     def names(self) -> tuple[str, ...]:
         """The stages of this run, in order."""
         return tuple(name for name in STAGES if getattr(self.stages, name) is not None)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trajectory_platform.errors import FailPartition
-from trajectory_platform.evaluation.child import Report, rank, report_metrics, wait_for_ranks
+from trajectory_platform.evaluation.child import Report, report_metrics
 from trajectory_platform.evaluation.eval_rows import Rules
 from trajectory_platform.evaluation.turn_rewards import TURN_REWARD_VERSION
 from trajectory_platform.identity import digest_json, digest_lines, sha256_hex
@@ -31,7 +31,7 @@ from trajectory_platform.training.grpo_rollouts import Asked, asked_of
 from trajectory_platform.training.grpo_trainer import Task, turn_grpo
 from trajectory_platform.training.model import starting_model
 from trajectory_platform.training.recipe import Recipe
-from trajectory_platform.training.resume import agree, resumable
+from trajectory_platform.training.resume import resume_point
 from trajectory_platform.training.stage_recipes import GrpoStage
 from trajectory_platform.training.trained import Rows, Trained, final_weights
 
@@ -65,23 +65,23 @@ def train_dr_grpo(
     part = recipe.stage(stage)
     assert isinstance(part, GrpoStage)
     torch.set_num_threads(recipe.threads)
-    seed = recipe.seed if recipe.seed is not None else 0
+    seed = recipe.fixed_seed
     asked = asked_problems(rows)
     model, tokenizer = starting_model(recipe, part, parent)
     steps, batches = _amount(part, len(asked))
     order = problem_order([one.key for one in asked], seed, batches * part.problems_per_step)
     arguments = grpo_arguments(recipe, part, folder=folder, steps=steps, seed=seed)
-    if rank() == 0:  # it may remove files: one of several processes does it, the others wait
-        agree(folder, _facts(asked, order, resume_facts(arguments, recipe.hardware), files))
-    wait_for_ranks()
+    rules = _rules(files)
+    begun = resume_point(folder, _facts(asked, order, resume_facts(arguments, recipe.hardware), rules))
     grounded = sum(one.reference is not None for one in asked)
     report(
         f"{len(asked)} problems, {grounded} with a reference (the others: outcome only); {steps} steps of "
         f"{part.problems_per_step} problems with {part.group} attempts each"
     )
-    task = Task(part, recipe.context, seed, asked, _world(files), _scorer(files))
+    world = _world(files)
+    task = Task(part, recipe.context, seed, asked, world, _scorer(world, rules))
     trainer = _trainer(model, tokenizer, task, order, arguments, part, report, steps)
-    run = _fit(trainer, folder, report)
+    run = _fit(trainer, begun, report)
     numbers = sorted({name for entry in trainer.state.log_history for name in entry} - {"epoch"})
     history = [
         {name: value for name, value in entry.items() if name not in _MEASURED}
@@ -247,8 +247,7 @@ def _watch(part: GrpoStage, report: Report) -> Any:
     return Watch()
 
 
-def _fit(trainer: Any, folder: Path, report: Report) -> dict[str, Any]:
-    saved = resumable(folder / "trainer")
+def _fit(trainer: Any, saved: Path | None, report: Report) -> dict[str, Any]:
     if saved is not None:
         report(f"going on at {saved.name}")
     started, cpu = time.perf_counter(), time.process_time()
@@ -271,11 +270,11 @@ def _world(files: Mapping[str, Path]) -> Any:
     return open_world(files["world"])
 
 
-def _scorer(files: Mapping[str, Path]) -> Any:
+def _scorer(world: Any, rules: Rules) -> Any:
     from trajectory_platform.judging.matching import find_rules
     from trajectory_platform.judging.outcome import Scorer
 
-    return Scorer(_world(files).catalogue, find_rules(*_rules(files)))
+    return Scorer(world.catalogue, find_rules(*rules))
 
 
 def _rules(files: Mapping[str, Path]) -> Rules:
@@ -284,15 +283,13 @@ def _rules(files: Mapping[str, Path]) -> Rules:
     return Rules(**orjson.loads(files["rules"].read_bytes())) if "rules" in files else Rules()
 
 
-def _facts(
-    asked: Sequence[Asked], order: Sequence[int], shared: Mapping[str, Any], files: Mapping[str, Path]
-) -> dict[str, Any]:
+def _facts(asked: Sequence[Asked], order: Sequence[int], shared: Mapping[str, Any], rules: Rules) -> dict[str, Any]:
     told = [[one.key, None if one.reference is None else one.reference.trace_id] for one in asked]
     return {
         "version": VERSION,
         "problems": digest_json(told),
         "order": digest_json(list(order)),
-        "rules": list(_rules(files)),
+        "rules": list(rules),
         **shared,
     }
 

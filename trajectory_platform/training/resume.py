@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from trajectory_platform.errors import RetryLater
-from trajectory_platform.evaluation.child import wait_for_ranks
+from trajectory_platform.evaluation.child import rank, wait_for_ranks
 from trajectory_platform.identity import digest_json
+from trajectory_platform.lake.manifests import fsync_path
 
 PROGRESS = ".progress"
 MARK = "complete.json"  # in a trainer checkpoint: every file with its size, written when all of them were on disk
@@ -76,6 +77,22 @@ def agree(folder: Path, facts: Mapping[str, Any]) -> bool:
     return same
 
 
+def resume_point(folder: Path, facts: Mapping[str, Any]) -> Path | None:
+    """The trainer checkpoint at which an earlier process of this very run stopped, or None; called by every rank.
+
+    ``agree`` may remove files, so one process does it while the others wait.
+    """
+    if rank() == 0:
+        agree(folder, facts)
+    wait_for_ranks()
+    return resumable(folder / "trainer")
+
+
+def step_of(saved: Path | None) -> int:
+    """The step of a trainer checkpoint (``checkpoint-N``), 0 for none."""
+    return int(saved.name.rpartition("-")[2]) if saved is not None else 0
+
+
 def resumable(folder: Path) -> Path | None:
     """The newest complete trainer checkpoint (``checkpoint-N``) in a trainer's folder, or None.
 
@@ -93,13 +110,13 @@ def mark_complete(saved: Path) -> None:
     """Mark a trainer checkpoint as complete, after all of its files are on disk."""
     files = sorted(path for path in saved.rglob("*") if path.is_file() and path.name != MARK)
     for path in files:
-        _sync(path)
+        fsync_path(path)
     sizes = {str(path.relative_to(saved)): path.stat().st_size for path in files}
     waiting = saved / f"{MARK}.part"
     waiting.write_text(json.dumps(sizes, sort_keys=True), "utf-8")
-    _sync(waiting)
+    fsync_path(waiting)
     os.replace(waiting, saved / MARK)
-    _sync(saved)
+    fsync_path(saved)
 
 
 def completion_marks() -> Any:
@@ -178,11 +195,3 @@ def _complete(saved: Path) -> bool:
         return bool(sizes) and all((saved / name).stat().st_size == size for name, size in sizes.items())
     except (OSError, ValueError, AttributeError):
         return False
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trajectory_platform.errors import FailPartition
-from trajectory_platform.evaluation.child import Report, rank, wait_for_ranks
+from trajectory_platform.evaluation.child import Report
 from trajectory_platform.identity import digest_json, digest_lines
 from trajectory_platform.traces.rendering import chat_messages
 from trajectory_platform.training.arguments import (
@@ -35,7 +35,7 @@ from trajectory_platform.training.datasets import (
 from trajectory_platform.training.loss_mask import sft_mask
 from trajectory_platform.training.packing import pack_rows
 from trajectory_platform.training.recipe import Recipe
-from trajectory_platform.training.resume import agree, resumable
+from trajectory_platform.training.resume import resume_point, step_of
 from trajectory_platform.training.sampling import Item, plan_order, times_of
 from trajectory_platform.training.stage_recipes import ResftStage, SftStage, TeacherStage
 from trajectory_platform.training.trained import Rows, Trained, final_weights
@@ -62,7 +62,7 @@ def train_sft(
 
     torch.set_num_threads(recipe.threads)
     part = _part(recipe, stage)
-    seed = recipe.seed if recipe.seed is not None else 0
+    seed = recipe.fixed_seed
     good, unrenderable = renderable(rows.rows, recipe.context)
     _one_role_each(good)
     model, tokenizer = _start(good, recipe, part, parent, report)
@@ -223,10 +223,10 @@ def _fit(
     started, cpu = time.perf_counter(), time.process_time()
     trainer.train(resume_from_checkpoint=str(begun) if begun is not None else None)
     seconds = time.perf_counter() - started
-    share = 1 - _step_of(begun) / max(1, steps)
+    share = 1 - step_of(begun) / max(1, steps)
     run = {
         "steps": trainer.state.global_step,
-        "resumed_at": _step_of(begun),
+        "resumed_at": step_of(begun),
         "seconds": round(seconds, 2),
         "cpu_seconds": round(time.process_time() - cpu, 2),
         "tokens": laid.tokens,
@@ -240,17 +240,10 @@ def _resume_point(shared: Mapping[str, Any], laid: _Laid, folder: Path, report: 
     """Where an earlier process of this very run stopped, or None."""
     rows = (digest_json(row) for row in laid.dataset.select_columns(["trace_id", "context", "input_ids"]))
     facts = {"rows": digest_lines(rows), **shared}
-    if rank() == 0:
-        agree(folder, facts)
-    wait_for_ranks()
-    begun = resumable(folder / "trainer")
+    begun = resume_point(folder, facts)
     if begun is not None:
-        report(f"going on from step {_step_of(begun)} of an earlier process")
+        report(f"going on from step {step_of(begun)} of an earlier process")
     return begun
-
-
-def _step_of(saved: Path | None) -> int:
-    return int(saved.name.rpartition("-")[2]) if saved is not None else 0
 
 
 def _metrics(
