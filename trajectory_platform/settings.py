@@ -61,6 +61,20 @@ class Settings(BaseSettings):
     index_root: str = Field("data/index", description="folder of the search indexes, one per catalogue content")
     first_day: date = Field(date(2026, 3, 26), description="first partition (the subnet's launch)")
 
+    # the subnet's API (domain 1.10); `fetch` writes what it finds into data_root
+    source: Literal["files", "oro_api"] = Field("files", description="whether days are fetched from the subnet's API")
+    api_base: str = Field("https://api.oroagents.com", description="the subnet's public API")
+    api_state: str = Field("data/api", description="folder of the queue of wanted artifacts and the request limiter")
+    api_requests_per_minute: int = Field(90, ge=1, description="of all processes that share api_state")
+    api_requests_per_day: int | None = Field(
+        None, ge=1, description="requests for one subnet day; above it a stratified sample is fetched; null = all"
+    )
+    api_artifact_hosts: tuple[str, ...] = Field(
+        (".amazonaws.com", ".r2.cloudflarestorage.com"),
+        description="hosts from which artifacts may be downloaded; a leading dot admits what ends so",
+    )
+    api_final_after_days: int = Field(14, ge=0, description="days after which what is still missing is given up")
+
     # reading raw artifacts
     max_artifact_bytes: int = Field(64 << 20, gt=0, description="stored size above which an artifact is too_large")
     max_inflated_bytes: int = Field(256 << 20, gt=0, description="inflated size above which an artifact is too_large")
@@ -106,11 +120,32 @@ class Settings(BaseSettings):
     max_cluster_share: float = Field(0.2, gt=0, le=1, description="a larger cluster stops the run")
     min_problems_for_share: int = Field(50, ge=1, description="below this many problems the share is not tested")
 
+    # what happens by itself
+    ingest_at_utc: str = Field(
+        "03:30", pattern=r"^([01]\d|2[0-3]):[0-5]\d$", description="daily ingestion, HH:MM in UTC"
+    )
+    retrain_min_new_clusters: int = Field(
+        200, ge=1, description="new clusters with axis-A traces that start a training"
+    )
+    retrain_cooldown_days: int = Field(1, ge=0, description="days between two trainings that start by themselves")
+    volume_min_share: float = Field(
+        0.5, ge=0, le=1, description="a day with fewer traces than this share of the median of the week before warns"
+    )
+    alert_webhook_env: str | None = Field(
+        None, description="NAME of the variable that holds the URL alerts are sent to"
+    )
+    alert_smtp_host: str | None = None
+    alert_smtp_port: int = Field(587, ge=1, le=65535)
+    alert_smtp_user_env: str | None = Field(None, description="NAME of the variable that holds the mail user")
+    alert_smtp_password_env: str | None = Field(None, description="NAME of the variable that holds the mail password")
+    alert_mail_from: str | None = None
+    alert_mail_to: tuple[str, ...] = ()
+
     # training
     seed: int = 0
     recipe: str = Field("smoke", description="name of a shipped recipe or path of a YAML file")
 
-    @field_validator("data_root", "lake_uri", "checkpoint_root", "index_root")
+    @field_validator("data_root", "lake_uri", "checkpoint_root", "index_root", "api_state")
     @classmethod
     def _home(cls, value: str) -> str:
         """``~`` as the shell would write it: a variable in a file or a Dagster environment is not expanded there."""
