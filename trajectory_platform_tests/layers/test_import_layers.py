@@ -46,7 +46,10 @@ RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
 # Third-party packages and the rooms (package or package.module) whose code may import them.
 OWNERS: dict[str, frozenset[str]] = {
     "dagster": frozenset({"defs"}),
+    "boto3": frozenset({"lake.storage"}),  # conditional puts of the lake's small files
     "dagster_aws": frozenset({"defs"}),
+    "dagster_postgres": frozenset({"defs"}),
+    "oro_sdk": frozenset({"sources", "arena"}),  # the client, and the local server that answers as the subnet does
     "dagster_pipes": frozenset({"training", "evaluation", "defs"}),
     "deltalake": frozenset({"lake"}),
     "duckdb": frozenset({"lake"}),
@@ -54,11 +57,11 @@ OWNERS: dict[str, frozenset[str]] = {
     "datasketch": frozenset({"curation.strategy", "splits.similarity"}),
     "rensa": frozenset({"curation.strategy", "splits.similarity"}),
     "litellm": frozenset({"judging.judge_router"}),
-    "httpx": frozenset({"evaluation.policy_endpoint", "judging.judge_http"}),
-    "starlette": frozenset({"sandbox"}),
+    "httpx": frozenset({"evaluation.policy_endpoint", "judging.judge_http", "sources"}),
+    "starlette": frozenset({"sandbox", "arena.oro_server", "arena.oro_server_gate"}),
     "tenacity": frozenset({"evaluation.policy_endpoint"}),
-    "uvicorn": frozenset({"sandbox"}),
-    "mlflow": frozenset({"training.tracking", "training.tracking_store"}),
+    "uvicorn": frozenset({"sandbox", "arena.oro_server", "arena.oro_server_gate"}),
+    "mlflow": frozenset({"training.tracking", "training.tracking_store", "training.trace_log"}),
     "plotly": frozenset({"reports"}),
     "tantivy": frozenset({"sandbox"}),
     "rich": frozenset({"commands", "stages"}),
@@ -79,6 +82,7 @@ HEAVY = frozenset(
             "accelerate",
             "boto3",
             "dagster_aws",
+            "dagster_postgres",
             "datasets",
             "datasketch",
             "deepspeed",
@@ -89,6 +93,7 @@ HEAVY = frozenset(
         *("mlflow", "moto", "numpy", "openai", "pandas", "pandera", "peft", "plotly", "polars", "pyarrow", "rensa"),
         *(
             "httpx",
+            "oro_sdk",
             "scipy",
             "starlette",
             "tantivy",
