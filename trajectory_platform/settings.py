@@ -121,6 +121,9 @@ class Settings(BaseSettings):
     min_problems_for_share: int = Field(50, ge=1, description="below this many problems the share is not tested")
 
     # what happens by itself
+    unattended: bool | None = Field(
+        None, description="whether schedules and sensors start switched on; null = where source is oro_api"
+    )
     ingest_at_utc: str = Field(
         "03:30", pattern=r"^([01]\d|2[0-3]):[0-5]\d$", description="daily ingestion, HH:MM in UTC"
     )
@@ -131,6 +134,7 @@ class Settings(BaseSettings):
     volume_min_share: float = Field(
         0.5, ge=0, le=1, description="a day with fewer traces than this share of the median of the week before warns"
     )
+    alert_cooldown_minutes: int = Field(360, ge=0, description="minutes in which an equal alert is not sent again")
     alert_webhook_env: str | None = Field(
         None, description="NAME of the variable that holds the URL alerts are sent to"
     )

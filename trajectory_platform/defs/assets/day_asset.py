@@ -5,6 +5,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import dagster as dg
 
@@ -44,8 +45,10 @@ class DayAsset:
     own_process: bool = False
 
 
-def build(row: DayAsset, partitions: dg.DailyPartitionsDefinition) -> dg.AssetsDefinition:
-    """The Dagster asset of one row."""
+def build(
+    row: DayAsset, partitions: dg.DailyPartitionsDefinition, pod: Mapping[str, Any] | None = None
+) -> dg.AssetsDefinition:
+    """The Dagster asset of one row; ``pod`` are the tags by which a cluster sizes its step (``defs.kubernetes``)."""
     deps: Sequence[dg.AssetDep] = [
         dg.AssetDep(name, partition_mapping=mapping) for name, mapping in row.upstream.items()
     ]
@@ -67,6 +70,7 @@ def build(row: DayAsset, partitions: dg.DailyPartitionsDefinition) -> dg.AssetsD
         specs=specs,
         backfill_policy=dg.BackfillPolicy.multi_run(max_partitions_per_run=row.days_per_run or 1),
         pool=row.pool,
+        op_tags=pod,
     )
     def run(
         context: dg.AssetExecutionContext, platform: Platform, pipes: dg.PipesSubprocessClient
