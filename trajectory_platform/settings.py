@@ -56,7 +56,11 @@ class Settings(BaseSettings):
 
     # where things are
     data_root: str = Field("data/days", description="raw days: local folder or s3://bucket/prefix")
-    lake_uri: str = Field("data/lake", description="folder of the Delta tables")
+    lake_uri: str = Field("data/lake", description="Delta tables: local folder or s3://bucket/prefix")
+    lake_local: str = Field(
+        "data/lake_local",
+        description="local folder of a lake on s3://: staged files, cached indexes, journals of paid replies",
+    )
     checkpoint_root: str = Field("data/checkpoints", description="folder of the checkpoints")
     index_root: str = Field("data/index", description="folder of the search indexes, one per catalogue content")
     first_day: date = Field(date(2026, 3, 26), description="first partition (the subnet's launch)")
@@ -149,7 +153,7 @@ class Settings(BaseSettings):
     seed: int = 0
     recipe: str = Field("smoke", description="name of a shipped recipe or path of a YAML file")
 
-    @field_validator("data_root", "lake_uri", "checkpoint_root", "index_root", "api_state")
+    @field_validator("data_root", "lake_uri", "lake_local", "checkpoint_root", "index_root", "api_state")
     @classmethod
     def _home(cls, value: str) -> str:
         """``~`` as the shell would write it: a variable in a file or a Dagster environment is not expanded there."""

@@ -46,7 +46,8 @@ RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
 # Third-party packages and the rooms (package or package.module) whose code may import them.
 OWNERS: dict[str, frozenset[str]] = {
     "dagster": frozenset({"defs"}),
-    "boto3": frozenset({"lake.storage"}),  # conditional puts of the lake's small files
+    "boto3": frozenset({"lake"}),  # conditional puts of the lake's small files
+    "botocore": frozenset({"lake"}),
     "dagster_aws": frozenset({"defs"}),
     "dagster_postgres": frozenset({"defs"}),
     "oro_sdk": frozenset({"sources", "arena"}),  # the client, and the local server that answers as the subnet does
@@ -58,9 +59,9 @@ OWNERS: dict[str, frozenset[str]] = {
     "rensa": frozenset({"curation.strategy", "splits.similarity"}),
     "litellm": frozenset({"judging.judge_router"}),
     "httpx": frozenset({"evaluation.policy_endpoint", "judging.judge_http", "sources"}),
-    "starlette": frozenset({"sandbox", "arena.oro_server", "arena.oro_server_gate"}),
+    "starlette": frozenset({"sandbox", "arena.oro_server", "arena.oro_server_answers", "arena.oro_server_gate"}),
     "tenacity": frozenset({"evaluation.policy_endpoint"}),
-    "uvicorn": frozenset({"sandbox", "arena.oro_server", "arena.oro_server_gate"}),
+    "uvicorn": frozenset({"sandbox", "arena.oro_server"}),
     "mlflow": frozenset({"training.tracking", "training.tracking_store", "training.trace_log"}),
     "plotly": frozenset({"reports"}),
     "tantivy": frozenset({"sandbox"}),
