@@ -31,7 +31,7 @@ from trajectory_platform.training.grpo_rollouts import Asked, asked_of
 from trajectory_platform.training.grpo_trainer import Task, turn_grpo
 from trajectory_platform.training.model import starting_model
 from trajectory_platform.training.recipe import Recipe
-from trajectory_platform.training.resume import resume_point
+from trajectory_platform.training.resume import resume_point, step_of
 from trajectory_platform.training.stage_recipes import GrpoStage
 from trajectory_platform.training.trained import Rows, Trained, final_weights
 
@@ -87,6 +87,8 @@ def train_dr_grpo(
         {name: value for name, value in entry.items() if name not in _MEASURED}
         for entry in history_of(trainer, tuple(name for name in numbers if _numeric(trainer, name)))
     ]
+    # the mean of an attempt, logged once per generation batch; the attempts before a resume count too
+    drawn = sum(entry.get("tokens") or 0.0 for entry in history) * part.problems_per_step * part.group
     trained, state = final_weights(trainer, recipe.hardware.precision)
     stopped = verdict(history, part)
     done = order[: trainer.state.global_step // part.iterations * part.problems_per_step]
@@ -105,7 +107,7 @@ def train_dr_grpo(
             "order_digest": digest_lines(asked[at].key for at in order),
         },
         history=history,
-        run=run,
+        run={**run, "tokens": round(drawn)},
         state=state,
     )
 
@@ -254,7 +256,12 @@ def _fit(trainer: Any, saved: Path | None, report: Report) -> dict[str, Any]:
     trainer.train(resume_from_checkpoint=str(saved) if saved is not None else None)
     seconds = time.perf_counter() - started
     report(f"trained {trainer.state.global_step} steps in {seconds:.0f} s")
-    return {"seconds": round(seconds, 2), "cpu_seconds": round(time.process_time() - cpu, 2)}
+    return {
+        "steps": trainer.state.global_step,
+        "resumed_at": step_of(saved),
+        "seconds": round(seconds, 2),
+        "cpu_seconds": round(time.process_time() - cpu, 2),
+    }
 
 
 def _numeric(trainer: Any, name: str) -> bool:
