@@ -19,7 +19,7 @@ QUIET := ignore:Parameter `allow_nonexistent_upstream_partitions`,ignore:Specify
 .DEFAULT_GOAL := help
 
 help:            ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## +/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## +/\t/' | expand -t 20
 
 demo: $(INSTALLED) dagster_home/dagster.yaml  ## the whole flow on a simulated arena; ends with a funnel, scores and demo/report.html
 	DAGSTER_HOME=$(CURDIR)/dagster_home MLFLOW_TRACKING_URI=$${MLFLOW_TRACKING_URI:-sqlite:///demo/mlflow.db} \
@@ -55,7 +55,7 @@ ui: $(INSTALLED) dagster_home/dagster.yaml  ## Dagster on 127.0.0.1:3000 (UI_POR
 	  TRAJECTORY_PLATFORM_CHECKPOINT_ROOT=demo/checkpoints; TRAJECTORY_PLATFORM_INDEX_ROOT=demo/index; TRAJECTORY_PLATFORM_SEED=7; \
 	  TRAJECTORY_PLATFORM_FIRST_DAY=$$(ls demo/days | grep -E '^[0-9]{4}-[0-9]{2}-[0-9]{2}$$' | head -1); \
 	fi; \
-	echo "Dagster on http://127.0.0.1:$(UI_PORT) in about ten seconds; Ctrl-C stops it"; \
+	echo "Dagster on http://127.0.0.1:$(UI_PORT) when it says 'Serving' (ten seconds on a quiet machine); the graph is at /asset-groups; Ctrl-C stops it"; \
 	PYTHONWARNINGS='$(QUIET)' DAGSTER_HOME=$(CURDIR)/dagster_home exec $(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p $(UI_PORT)
 
 # The platform only writes to MLflow (mlflow-skinny). Its web pages need the whole package, which wants another pyarrow

@@ -14,8 +14,10 @@ import typer
 
 from trajectory_platform.commands import (
     arena,
+    backfill,
     evaluation,
     export,
+    fetch,
     flow,
     folder,
     lake,
@@ -36,6 +38,8 @@ app = typer.Typer(
     context_settings={"max_content_width": 120},
 )
 app.add_typer(flow.app)
+app.add_typer(fetch.app)
+app.add_typer(backfill.app)
 app.add_typer(folder.app)
 app.add_typer(evaluation.app)
 app.add_typer(miniature.app)

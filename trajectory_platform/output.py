@@ -72,6 +72,8 @@ def report_days(results: Any, as_json: bool) -> None:
             print_json(fact)
         else:
             typer.echo(f"{fact['day']}  {fact['stage']:<24} {fact['state']:<8} {fact['text']}")
+            for words in fact["summary"].get("warnings") or ():
+                typer.echo(f"{fact['day']}  {'warning':<24} {words}")
     if failed:
         raise typer.Exit(1)
 

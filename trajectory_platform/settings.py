@@ -7,12 +7,13 @@ depends on it.
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import date
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
 class HoldOut(BaseModel):
@@ -49,6 +50,21 @@ class Benchmark(BaseModel):
     sealed: bool = False
 
 
+def _words(value: Any) -> Any:
+    """``a, b`` and ``["a", "b"]`` alike: a list in a variable is written both ways."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ValueError('write words with commas, or a JSON list: ["a", "b"]') from None
+    return tuple(word for part in value.split(",") if (word := part.strip()))
+
+
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+
+
 class Settings(BaseSettings):
     """Everything a user may set. Defaults are the ones of ``docs/architecture.md``."""
 
@@ -73,7 +89,7 @@ class Settings(BaseSettings):
     api_requests_per_day: int | None = Field(
         None, ge=1, description="requests for one subnet day; above it a stratified sample is fetched; null = all"
     )
-    api_artifact_hosts: tuple[str, ...] = Field(
+    api_artifact_hosts: Words = Field(
         (".amazonaws.com", ".r2.cloudflarestorage.com"),
         description="hosts from which artifacts may be downloaded; a leading dot admits what ends so",
     )
@@ -147,7 +163,7 @@ class Settings(BaseSettings):
     alert_smtp_user_env: str | None = Field(None, description="NAME of the variable that holds the mail user")
     alert_smtp_password_env: str | None = Field(None, description="NAME of the variable that holds the mail password")
     alert_mail_from: str | None = None
-    alert_mail_to: tuple[str, ...] = ()
+    alert_mail_to: Words = ()
 
     # training
     seed: int = 0

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trajectory_platform.commands.opened import JsonOption, day_of
+from trajectory_platform.errors import Abort
 from trajectory_platform.output import counts_text, print_json
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from trajectory_platform.arena.oro_server_history import History
 
 app = typer.Typer(help="The simulated arena.", no_args_is_help=True)
 
@@ -60,3 +66,37 @@ def arena_simulate(
         )
     facts = {**report.__dict__, "out": str(out)}
     print_json(facts) if as_json else typer.echo(counts_text(facts))
+
+
+@app.command("serve")
+def arena_serve(
+    days: Annotated[Path, typer.Option(help="folder of day folders, as 'arena simulate' writes them")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port on 127.0.0.1; 0 takes a free one")] = 8642,
+    faults: Annotated[Path | None, typer.Option(help="YAML or JSON script of what goes wrong")] = None,
+    at: Annotated[str | None, typer.Option(help="UTC moment up to which things have happened; default now")] = None,
+    speed: Annotated[float, typer.Option(min=0, help="seconds of history per second, from --at on")] = 0.0,
+    requests_per_minute: Annotated[int, typer.Option(min=1, help="limit of one address")] = 100,
+) -> None:
+    """Serve simulated days as the subnet's public API does, until interrupted (Ctrl-C)."""
+    from trajectory_platform.arena.oro_server import serve
+    from trajectory_platform.arena.oro_server_clock import ServerClock
+    from trajectory_platform.arena.oro_server_faults import load_script
+
+    def ready(url: str, history: History) -> None:
+        shown = f"{history.days[0]} to {history.days[-1]}, {len(history.runs)} runs"
+        typer.echo(f"{url}\nserves  {shown}\nstop    Ctrl-C")
+
+    clock = ServerClock(None if at is None else _moment(at), speed)
+    serve(
+        days, port=port, clock=clock, script=load_script(faults), requests_per_minute=requests_per_minute, ready=ready
+    )
+
+
+def _moment(text: str) -> datetime:
+    """A UTC moment from ISO text; without a zone it is UTC."""
+    from trajectory_platform.identity import parse_utc
+
+    found = parse_utc(text)
+    if found is None:
+        raise Abort(f"{text!r} is not a time: write 2026-05-04T03:30:00Z")
+    return found

@@ -32,6 +32,7 @@ def export(
 
     chosen = None if day is None else day_of(day).isoformat()
     done = export_traces(settings(), day=chosen, use=use, form=form, out=out, licence=licence)
+    _warn(done)
     print_json(done) if as_json else typer.echo(counts_text(_shown(done, done["facts"]["splits"])))
 
 
@@ -71,11 +72,16 @@ def release_build(
 
     chosen = None if day is None else day_of(day).isoformat()
     done = build_release(settings(), day=chosen, out=out, key_file=key, licence=licence)
+    _warn(done)
     if as_json:
         print_json(done)
         return
     splits = {f"{use} {name}": part for use, some in done["facts"]["exports"].items() for name, part in some.items()}
-    facts = _shown(done, splits) | {"sealed": done["facts"]["sealed"]["problems"], "digest": done["digest"]}
+    facts = _shown(done, splits) | {
+        "sealed": done["facts"]["sealed"]["problems"],
+        "digest": done["digest"],
+        "release key": done["key_file"],
+    }
     typer.echo(counts_text(facts))
 
 
@@ -100,6 +106,12 @@ def release_verify(
         typer.echo(f"digest {digest}" if not faults else f"{len(faults)} faults")
     if faults:
         raise typer.Exit(1)
+
+
+def _warn(done: dict[str, Any]) -> None:
+    """What others should not find out first, on stderr; with --json it is in the answer too."""
+    for line in done["warnings"]:
+        typer.echo(f"warning: {line}", err=True)
 
 
 def _shown(done: dict[str, Any], splits: dict[str, Any]) -> dict[str, Any]:

@@ -73,6 +73,9 @@ def train(
     device: Annotated[
         str | None, typer.Option(help="of a dry run: a100-80, h100-80, h200-141, l40s-48, rtx4090-24 or cpu-core")
     ] = None,
+    show_recipe: Annotated[
+        bool, typer.Option("--show-recipe", help="with --dry-run: print the resolved recipe too, as YAML")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Clusters, splits, checkpoints up to a stage with their evaluations and lineage, as the job train_as_of does it.
@@ -87,13 +90,19 @@ def train(
     day = day_of(as_of).isoformat() if as_of else None
     if device is not None and not dry_run:
         raise Abort("--device is of a dry run; where a run trains is the hardware part of its recipe")
+    if show_recipe and not dry_run:
+        raise Abort(
+            "--show-recipe is of a dry run; a checkpoint's recipe: 'trajectory-platform lineage checkpoint ID --recipe'"
+        )
     if dry_run:
         from trajectory_platform.stages.dry_run import dry_run_text, rehearse
 
         facts = rehearse(chosen, stage, day, device=device)
-        print_json(facts) if as_json else typer.echo(dry_run_text(facts))
+        print_json(facts) if as_json else typer.echo(dry_run_text(facts, with_recipe=show_recipe))
         return
-    report_days(train_days(chosen, stage, day), as_json)
+    from trajectory_platform.stages.progress import Watch
+
+    report_days(train_days(chosen, stage, day, show=Watch()), as_json)
     if not as_json:
         from trajectory_platform.stages import closing
         from trajectory_platform.stages.context import StageContext
@@ -105,10 +114,48 @@ def train(
 
 @app.command()
 def report(
-    out: Annotated[Path, typer.Option(help="HTML file to write")] = Path("report.html"),
-    day: Annotated[str | None, typer.Option(help="as-of day; default the newest")] = None,
+    day: Annotated[str | None, typer.Option(help="the page of this one subnet day, YYYY-MM-DD")] = None,
+    checkpoint: Annotated[str | None, typer.Option(metavar="ID", help="the page of this one checkpoint")] = None,
+    as_of: Annotated[
+        str | None, typer.Option("--as-of", help="of the overview: nothing after this day; default the newest")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="HTML file to write; default report.html, report-DAY.html or report-ID.html")
+    ] = None,
+    evaluation: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FOLDER", help="with --checkpoint: a folder of 'evaluate' whose scores are shown too"),
+    ] = None,
+    traces: Annotated[
+        bool, typer.Option("--traces", help="with --day: also a page of each trace that is named, in traces/ beside it")
+    ] = False,
 ) -> None:
-    """One self-contained HTML page over the lake."""
-    from trajectory_platform.stages.report import write_report
+    """One self-contained HTML page: the overview of the lake, or with --day or --checkpoint that day or checkpoint."""
+    if sum(option is not None for option in (day, checkpoint, as_of)) > 1:
+        raise Abort("give one of --day, --checkpoint and --as-of: each names another page")
+    if traces and day is None:
+        raise Abort("--traces is of the page of one day: give --day")
+    if evaluation and checkpoint is None:
+        raise Abort("--evaluation is of the page of a checkpoint: give --checkpoint")
+    if checkpoint is not None:
+        from trajectory_platform.identity import safe_id
+        from trajectory_platform.stages.checkpoint_report import write_checkpoint_report
 
-    typer.echo(f"wrote {write_report(settings(), out, day_of(day).isoformat() if day else None)}")
+        target = out or Path(f"report-{safe_id(checkpoint)}.html")
+        written = write_checkpoint_report(settings(), target, checkpoint, evaluations=evaluation or ())
+        typer.echo(f"wrote {written}")
+    elif day is not None:
+        from datetime import UTC, datetime
+
+        from trajectory_platform.stages.day_report import write_day_report
+
+        chosen = day_of(day).isoformat()
+        target = out or Path(f"report-{chosen}.html")
+        at = datetime.now(UTC) if traces else None
+        written = write_day_report(settings(), target, chosen, traces_at=at)
+        typer.echo(f"wrote {written}" + (f" and a page per example in {written.parent / 'traces'}/" if traces else ""))
+    else:
+        from trajectory_platform.stages.report import write_report
+
+        last = day_of(as_of).isoformat() if as_of else None
+        typer.echo(f"wrote {write_report(settings(), out or Path('report.html'), last)}")

@@ -51,15 +51,22 @@ def lake_purge(as_json: JsonOption = False) -> None:
 
 
 @app.command("verify")
-def lake_verify(as_json: JsonOption = False) -> None:
-    """Re-read every published day and compare it with its manifest."""
+def lake_verify(
+    invalidate: Annotated[
+        bool, typer.Option("--invalidate", help="make damaged days not current: the next run builds them anew")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Re-read every published day and compare it with its manifest. Exits with 1 where something is damaged."""
     from trajectory_platform.lake.verification import verify
 
     lake = open_lake()
-    damages = [damage.__dict__ for damage in verify(lake)]
+    damages = [damage.__dict__ for damage in verify(lake, invalidate=invalidate)]
     lines = [f"{one['table']} {one['day'] or ''}".rstrip() + f": {one['reason']}: {one['detail']}" for one in damages]
     print_json({"damaged": damages}) if as_json else typer.echo("\n".join(lines) or _sound(lake))
     if damages:
+        made = "are not current any more: run them again" if invalidate else "stay as they are without --invalidate"
+        typer.echo(f"the days named {made}", err=True)
         raise typer.Exit(1)
 
 
@@ -67,4 +74,30 @@ def _sound(lake: Any) -> str:
     from trajectory_platform.lake.tables import TABLES
 
     days = {day for table in TABLES for day in lake.days(table)}
-    return f"every published day holds ({len(days)} days)" if days else f"nothing is published in {lake.root}"
+    return f"every published day holds ({len(days)} days)" if days else f"nothing is published in {lake.uri}"
+
+
+@app.command("backup")
+def lake_backup(
+    to: Annotated[str, typer.Option("--to", help="an empty place or an earlier backup: folder or s3://bucket/prefix")],
+    as_json: JsonOption = False,
+) -> None:
+    """Copy the lake to another place, also while days are published. Run again, it copies what is new."""
+    from trajectory_platform.lake.backup import copy
+    from trajectory_platform.lake.publish import Lake
+
+    facts = copy(open_lake(), Lake(to, settings().lake_local)).__dict__
+    print_json(facts) if as_json else typer.echo(counts_text(facts))
+
+
+@app.command("restore")
+def lake_restore(
+    source: Annotated[str, typer.Option("--from", help="a backup: folder or s3://bucket/prefix")],
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a backup to where the settings want the lake, which must be empty or an earlier state of the same lake."""
+    from trajectory_platform.lake.backup import copy
+    from trajectory_platform.lake.publish import Lake
+
+    facts = copy(Lake(source, settings().lake_local), open_lake()).__dict__
+    print_json(facts) if as_json else typer.echo(f"{counts_text(facts)}\nnow run 'trajectory-platform lake verify'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +26,7 @@ OutFile = Annotated[Path, typer.Option("--out", help="file to write (JSON lines)
 def settings() -> Settings:
     """The settings of the environment; a wrong value is one line that names the variable."""
     from pydantic import ValidationError
+    from pydantic_settings import SettingsError
 
     from trajectory_platform.settings import Settings
 
@@ -37,6 +39,10 @@ def settings() -> Settings:
             raise Abort(f"the settings (variables TRAJECTORY_PLATFORM_*) do not fit together: {words}") from None
         place = ".".join(str(part) for part in first["loc"])
         raise Abort(f"TRAJECTORY_PLATFORM_{place.upper()}: {words}") from None
+    except SettingsError as error:  # a list of objects that is no JSON: hold_outs, benchmarks
+        field = re.search(r'field "(\w+)"', str(error))
+        name = f"TRAJECTORY_PLATFORM_{field.group(1).upper()}" if field else "a variable TRAJECTORY_PLATFORM_*"
+        raise Abort(f"{name}: write JSON, for example [] or [{{...}}]") from None
 
 
 def open_lake() -> Any:

@@ -6,23 +6,19 @@ report. A check covers every day of its run and lists the days that fail.
 
 # No `from __future__ import annotations` here: Dagster reads the context annotation of a body and refuses text.
 
-from collections.abc import Mapping, Sequence
-from datetime import date
+from collections.abc import Sequence
 
 import dagster as dg
 
 from trajectory_platform.defs.assets.training import GENERATED
 from trajectory_platform.defs.day_runs import capped
 from trajectory_platform.defs.resources import Platform
-from trajectory_platform.defs.sensors import RANGE_END, RANGE_START
-from trajectory_platform.identity import days_between
+from trajectory_platform.defs.runs import days_of_run
 from trajectory_platform.stages import audits
 from trajectory_platform.stages.audits import Audit
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.evaluations import EVALUATIONS
 from trajectory_platform.stages.training_stages import TRAINING
-
-PARTITION = "dagster/partition"
 
 # check name -> (asset, audit, description)
 CHECKS: dict[str, tuple[str, Audit, str]] = {
@@ -88,16 +84,6 @@ def build_checks() -> Sequence[dg.AssetChecksDefinition]:
     return [_check(name) for name in CHECKS]
 
 
-def days_of_run(tags: Mapping[str, str]) -> list[str]:
-    """The days of a run, from the tags by which Dagster names its partition or range of partitions."""
-    if PARTITION in tags:
-        return [tags[PARTITION]]
-    if RANGE_START not in tags:
-        return []
-    first, last = date.fromisoformat(tags[RANGE_START]), date.fromisoformat(tags[RANGE_END])
-    return [day.isoformat() for day in days_between(first, last)]
-
-
 def newest_published(ctx: StageContext, asset: str) -> list[str]:
     """The newest published day, for a check started by hand without a partition; empty when there is none."""
     staged = {
@@ -124,8 +110,15 @@ def _check(name: str) -> dg.AssetChecksDefinition:
         return dg.AssetCheckResult(
             passed=not failed,
             severity=dg.AssetCheckSeverity.ERROR,
-            description=f"failed on {', '.join(failed)}" if failed else f"{len(found)} day(s) hold",
+            description=f"failed on {', '.join(failed)}{_advice(name)}" if failed else f"{len(found)} day(s) hold",
             metadata=capped({day: dg.MetadataValue.json(facts) for day, facts in found.items()}),
         )
 
     return run
+
+
+def _advice(check: str) -> str:
+    """What to do about a failed check, where one thing helps."""
+    if check.endswith("_digest"):
+        return ": 'trajectory-platform lake verify --invalidate', then run these days again"
+    return ""

@@ -15,13 +15,13 @@ from typing import Any
 
 import dagster as dg
 
+from trajectory_platform.defs.checkpoint_figures import checkpoint_figures
+from trajectory_platform.defs.day_figures import day_figures
 from trajectory_platform.defs.resources import Platform
 from trajectory_platform.errors import PlatformError
-from trajectory_platform.reports.figures import funnel_markdown
-from trajectory_platform.stages.closing import funnel_steps
-from trajectory_platform.stages.context import Stage, StageResult
+from trajectory_platform.stages.context import Stage, StageContext, StageResult
 
-MAX_METADATA_BYTES = 10_000  # an event row with more slows the web server down (cases F14)
+MAX_METADATA_BYTES = 18_000  # two pictures and the counts; an event row of megabytes stops the web server (cases F14)
 _MAX_TEXT = 400
 
 
@@ -52,7 +52,8 @@ def materialise_days(
     if bad:
         for day, result in good.items():
             for asset, table in outputs.items():
-                context.log_event(dg.AssetMaterialization(asset, partition=day, metadata=event_metadata(result, table)))
+                metadata = event_metadata(platform.context, result, table)
+                context.log_event(dg.AssetMaterialization(asset, partition=day, metadata=metadata))
         raise dg.Failure(
             f"{len(bad)} of {len(bad) + len(good)} days failed: {', '.join(sorted(bad))}"[:_MAX_TEXT],
             metadata=capped({day: dg.MetadataValue.text(reason[:_MAX_TEXT]) for day, reason in sorted(bad.items())}),
@@ -60,44 +61,53 @@ def materialise_days(
         )
     for asset, table in outputs.items():
         for day, result in good.items():
-            context.add_asset_metadata(event_metadata(result, table), asset_key=asset, partition_key=day)
+            metadata = event_metadata(platform.context, result, table)
+            context.add_asset_metadata(metadata, asset_key=asset, partition_key=day)
         yield dg.MaterializeResult(asset_key=asset)
 
 
-def event_metadata(result: StageResult, table: str) -> dict[str, Any]:
-    """Counts, content digest, table version and the funnel picture of one published day."""
+def event_metadata(ctx: StageContext, result: StageResult, table: str) -> dict[str, Any]:
+    """How a day ended, its counts and pictures; then what it was made from and as what it is published."""
     manifest = result.manifests[table]
-    metadata: dict[str, Any] = {
-        "dagster/row_count": manifest.rows,
+    facts = dict(result.summary)
+    metadata: dict[str, Any] = {name: facts.pop(name) for name in _SHOWN_FIRST if facts.get(name) is not None}
+    metadata |= {name: facts.pop(name) for name in list(facts) if isinstance(facts[name], int | float)}
+    metadata["dagster/row_count"] = manifest.rows
+    metadata |= day_figures(ctx, result, table) | checkpoint_figures(ctx, result, table)
+    for name, value in facts.items():
+        metadata[name] = dg.MetadataValue.json(value) if isinstance(value, dict | list) else value
+    metadata |= {
+        "complete": manifest.complete,
+        "skipped (already current)": result.skipped,
         "content_digest": manifest.content_digest,
         "table_version": manifest.table_version,
         "identity": manifest.identity,
-        "skipped (already current)": result.skipped,
-        "complete": manifest.complete,
     }
-    if "by_stage" in result.summary:  # a curated day
-        title = f"{result.day}: from raw pairs to training rows"
-        metadata["funnel"] = dg.MetadataValue.md(funnel_markdown(title, funnel_steps(result.summary)))
-    for name, value in result.summary.items():
-        metadata[name] = dg.MetadataValue.json(value) if isinstance(value, dict | list) else value
     return capped(metadata)
 
 
 def capped(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata cut to ``MAX_METADATA_BYTES`` with a marker; never an exception after the data is written."""
+    """Metadata cut to ``MAX_METADATA_BYTES`` with a marker; never an exception after the data is written.
+
+    What does not fit any more is left out, smaller entries behind it are kept.
+    """
     kept: dict[str, Any] = {}
+    left_out: list[str] = []
     used = 0
     for name, value in metadata.items():
         size = len(name) + len(json.dumps(getattr(value, "value", value), default=str))
         if used + size > MAX_METADATA_BYTES:
-            kept["cut"] = f"{name} and what follows left out: more than {MAX_METADATA_BYTES} bytes"
-            break
+            left_out.append(name)
+            continue
         kept[name] = value
         used += size
+    if left_out:
+        kept["cut"] = f"left out, more than {MAX_METADATA_BYTES} bytes: {', '.join(left_out)}"[:_MAX_TEXT]
     return kept
 
 
 _SAID_FIRST = ("status", "state", "reason")
+_SHOWN_FIRST = (*_SAID_FIRST, "checkpoint_id", "parent")
 
 
 def _one_line(result: StageResult) -> str:

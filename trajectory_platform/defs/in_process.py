@@ -16,7 +16,7 @@ from typing import Any
 import dagster as dg
 import typer
 
-from trajectory_platform.defs.sensors import RANGE_END, RANGE_START
+from trajectory_platform.defs.runs import RANGE_END, RANGE_START
 from trajectory_platform.errors import FailPartition
 from trajectory_platform.stages.text import shown
 

@@ -1,6 +1,6 @@
 """What a pod gets where Dagster's Kubernetes run launcher starts the runs; elsewhere these tags say nothing.
 
-A run is one pod (``docker/kubernetes/values.yaml``), so the tags of the two jobs decide its size. The tags of the assets
+A run is one pod (``docker/kubernetes/values.yaml``), so the tags of the two jobs decide its size. Those of the assets
 say the same for a deployment that starts a pod per step (``dagster_k8s.k8s_job_executor``), and for a selection of
 assets that somebody launches with an executor of their own.
 """

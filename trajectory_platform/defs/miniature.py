@@ -38,8 +38,9 @@ from trajectory_platform.miniature.plan import (
 )
 from trajectory_platform.miniature.results_text import WHOLE, results_text
 from trajectory_platform.settings import Settings
+from trajectory_platform.stages.checkpoints import last_checkpoint
 from trajectory_platform.stages.context import StageContext
-from trajectory_platform.training.recipe import Recipe
+from trajectory_platform.training.recipe import Recipe, load_recipe
 
 VARIANTS = (CONTROL, PLAIN_DAYS)
 _AT_ONCE = 2  # evaluations side by side: generating with a tiny model keeps one core busy
@@ -71,7 +72,7 @@ class _Run:
 def run_miniature(out: Path, *, plan: MiniaturePlan) -> dict[str, Any]:
     """The whole miniature below ``out``: days, base, five stages, the table, one look at sealed problems.
 
-    Writes ``report.html``, ``results.md`` and ``results.json``; returns what the last holds.
+    Writes ``report.html``, ``checkpoint.html``, ``results.md`` and ``results.json``; returns what the last holds.
 
     Raises:
         FailPartition: naming the job and the step that failed.
@@ -312,7 +313,15 @@ def _common(run: _Run, variant: str | None, ctx: StageContext, recipe: Recipe) -
     }
 
 
+def _folders(run: _Run, ctx: StageContext) -> list[Path]:
+    """The evaluations beside those of the graph: several attempts of every model, and the looks at sealed problems."""
+    models = scores.models_of(ctx, run.day, load_recipe(ctx.settings.recipe))
+    places = [run.out / part / f"{one.stage}-{one.name}" for part in ("sampled", "sealed") for one in models]
+    return [place for place in places if (place / "metrics.json").is_file()]
+
+
 def _write(run: _Run, out: Path, ctx: StageContext, facts: dict[str, Any]) -> None:
+    from trajectory_platform.stages.checkpoint_report import write_checkpoint_report
     from trajectory_platform.stages.report import write_report
 
     text = facts.pop("text")
@@ -320,4 +329,10 @@ def _write(run: _Run, out: Path, ctx: StageContext, facts: dict[str, Any]) -> No
     (out / "results.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", "utf-8")
     typer.echo(f"\n{text}")
     typer.echo(f"report      {write_report(ctx.settings, out / 'report.html', run.day)}")
+    last = last_checkpoint(ctx, run.day)
+    if last is not None:
+        page = write_checkpoint_report(
+            ctx.settings, out / "checkpoint.html", last["checkpoint_id"], evaluations=_folders(run, ctx)
+        )
+        typer.echo(f"checkpoint  {page}")
     typer.echo(f"results     {out / 'results.md'}, {out / 'results.json'}")

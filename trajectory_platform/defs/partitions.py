@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import date
+import warnings
+from datetime import date, datetime
 
 import dagster as dg
 
@@ -16,24 +17,43 @@ def subnet_days(first_day: date, last_day: date | None = None) -> dg.DailyPartit
     return dg.DailyPartitionsDefinition(start_date=first_day.isoformat(), end_date=end, timezone="UTC")
 
 
+def complete_days(partitions: dg.PartitionsDefinition[str], now: datetime) -> list[str]:
+    """The days that are over at ``now``, oldest first, by the definition's own windows (cases F03, F04).
+
+    Args:
+        now: an aware time in any zone.
+    """
+    if now.tzinfo is None:
+        raise ValueError("a time without a zone names no day")
+    return list(partitions.get_partition_keys(current_time=now))
+
+
 def same_day() -> dg.PartitionMapping:
-    return dg.TimeWindowPartitionMapping(start_offset=0, end_offset=0, allow_nonexistent_upstream_partitions=True)
+    return _window(0, 0)
 
 
 def day_and_neighbours() -> dg.PartitionMapping:
     """The day before, the day and the day after: a run judged after midnight lies in another day's folder."""
-    return dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=1, allow_nonexistent_upstream_partitions=True)
+    return _window(-1, 1)
 
 
 def everything_up_to() -> dg.PartitionMapping:
     """Every day up to and including this one: leak clusters know every problem ever seen."""
-    return dg.TimeWindowPartitionMapping(
-        start_offset=-_EVERYTHING, end_offset=0, allow_nonexistent_upstream_partitions=True
-    )
+    return _window(-_EVERYTHING, 0)
 
 
 def trailing_window(days: int) -> dg.PartitionMapping:
     """The last ``days`` days including this one: the rows a checkpoint may train on."""
-    return dg.TimeWindowPartitionMapping(
-        start_offset=-(days - 1), end_offset=0, allow_nonexistent_upstream_partitions=True
-    )
+    return _window(-(days - 1), 0)
+
+
+def _window(first: int, last: int) -> dg.PartitionMapping:
+    """The days from ``first`` to ``last`` around a day, as far as they are partitions.
+
+    The parameter is marked as beta in the pinned version; every process that loads the definitions would say so.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        return dg.TimeWindowPartitionMapping(
+            start_offset=first, end_offset=last, allow_nonexistent_upstream_partitions=True
+        )

@@ -75,9 +75,13 @@ class _Curve:
             return
         every = -(-len(self._rows) // _CURVE_POINTS)
         thinned = [*self._rows[:-1:every], self._rows[-1]]
-        last = {f"last_{name}": _metadata(value) for name, value in self._rows[-1].items()}
+        last = {f"last_{name}": _metadata(_rounded(value)) for name, value in self._rows[-1].items()}
         table = dg.MetadataValue.md(_markdown(thinned))
         self._context.add_asset_metadata({**last, "training_curve": table}, asset_key=self._key)
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def _metadata(value: Any) -> dg.MetadataValue[Any]:

@@ -1,13 +1,17 @@
-"""The one resource: settings in, stage context out."""
+"""The one resource: settings in, stage context out; at the end of a run it notes the memory the run took."""
 
 from __future__ import annotations
 
+import resource
 from functools import cached_property
 
 import dagster as dg
 
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.context import StageContext
+
+PEAK_MEMORY = "trajectory_platform/peak_memory_mb"
+"""Tag of a run that has ended: the most memory its process held, and any child it waited for."""
 
 
 class Platform(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -22,3 +26,13 @@ class Platform(dg.ConfigurableResource):  # type: ignore[type-arg]
     @cached_property
     def context(self) -> StageContext:
         return StageContext(Settings.model_validate_json(self.settings_json))
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Tag the run with its peak memory; sensors and schedules have no run."""
+        if context.run_id and context.instance is not None and context.instance.has_run(context.run_id):
+            context.instance.add_run_tags(context.run_id, {PEAK_MEMORY: str(peak_memory_mb())})
+
+
+def peak_memory_mb() -> int:
+    """Peak resident set of this process, or of the largest child it has waited for, in MiB."""
+    return max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) >> 10

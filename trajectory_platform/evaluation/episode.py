@@ -36,10 +36,11 @@ from trajectory_platform.evaluation.environment import (
 from trajectory_platform.sandbox.tools import TOOLS
 from trajectory_platform.traces.calls import ParsedCall
 from trajectory_platform.traces.control_tokens import has_chat_token
+from trajectory_platform.traces.rendering import CONTROL_TOKENS, REPLY_TAGS
 from trajectory_platform.traces.schema import Draft, result_text
 from trajectory_platform.traces.toolcalls import parse_reply
 
-VERSION = "rollout-1"  # raise it when the same replies would lead to another trace or ending
+VERSION = "rollout-2"  # raise it when the same replies would lead to another trace or ending
 
 FINAL = "terminate"
 
@@ -240,13 +241,24 @@ def _usage(reply: Reply) -> dict[str, int] | None:
 
 
 def _readable(calls: list[ParsedCall], fault: str | None) -> tuple[list[Any], str | None]:
-    """(arguments as their canonical text says, why the calls cannot be executed or None)."""
+    """(arguments as their canonical text says, why the calls cannot be executed or None).
+
+    A call with a chat control token, or with a tag that delimits the parts of a reply, can stand in no history: a model
+    could not be asked its next turn (``traces.rendering.chat_messages``), and nothing trains on it. So the reply that
+    wrote it is the fault, not the prompt that would follow.
+    """
     arguments: list[Any] = []
     for call in calls:
         if has_chat_token(call.arguments_text) or has_chat_token(call.name):
-            fault = fault or "control_token_in_call"  # no history may hold it: see ``traces.schema.Draft``
+            fault = fault or "control_token_in_call"
         try:
-            arguments.append(jsontext.parse(call.arguments_text.encode()).value)
+            given = jsontext.parse(call.arguments_text.encode()).value
         except RejectRow as error:
             fault = fault or error.reason
+            continue
+        arguments.append(given)
+        if fault is None and "<" in call.arguments_text + call.name:
+            whole = jsontext.dumps([call.name, given])
+            if any(mark in whole for mark in (*CONTROL_TOKENS, *REPLY_TAGS)):
+                fault = "tag_in_call"
     return arguments, fault

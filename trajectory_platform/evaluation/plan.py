@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -26,7 +26,8 @@ class RolloutPlan(BaseModel):
 
     ``problems`` problems of the pool are drawn by keyed hash, one of each leak cluster before a second of any: the same
     ones for every checkpoint of a day. The pool ``fresh`` rotates: the held-out problems of the newest suite alone, of
-    which no checkpoint has ever seen a variant; those of them that are sealed only with a ``sealed_reason``.
+    which no checkpoint has ever seen a variant; those of them that are sealed only with a ``sealed_reason``. The pool
+    ``benchmark:NAME`` is a registered file, less what the checkpoint has seen a variant of.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,7 +36,7 @@ class RolloutPlan(BaseModel):
     temperature: float = Field(0.0, ge=0, description="0 = greedy, where every attempt would be the same one")
     top_p: float = Field(1.0, gt=0, le=1)
     concurrency: int = Field(8, ge=1, description="attempts in flight")
-    pool: Literal["dev", "sealed", "fresh"] = "dev"
+    pool: str = Field("dev", pattern=r"^(dev|sealed|fresh|benchmark:[A-Za-z0-9_-]{1,64})$")
     sealed_reason: str | None = Field(None, description="why the sealed pool is opened; recorded in the lake's ledger")
     limits: RolloutLimits = RolloutLimits()
 

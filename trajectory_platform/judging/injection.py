@@ -4,7 +4,7 @@ Detection is by intent, not by known sentences: several families of signs, each 
 when the weights of the families that occur in it reach ``THRESHOLD``. A sign that never occurs in honest shopping
 text (a forged log section, ``reasoning_quality``) is enough alone; one that may (``reviewer:``, ``five points``) needs
 a second. Texts are compared in plain letters (``letters``: look-alikes, accents, ornaments and escapes folded) with
-spaced-out words joined.
+spaced-out words joined. Runs of base64 or hex that decode to words, and text turned by rot13, are read as well.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from functools import lru_cache
 from typing import Any
 
 from trajectory_platform.judging.dialogue import tool_results
+from trajectory_platform.judging.injection_encoded import hidden_texts
 from trajectory_platform.judging.injection_families import Family
 from trajectory_platform.judging.injection_signs import FAMILIES
 from trajectory_platform.judging.injection_words import possible_families
 from trajectory_platform.judging.letters import decoded, plain_letters
 
-INJECTION_VERSION = "intent-2"
+INJECTION_VERSION = "intent-3"
 THRESHOLD = 2
 SOURCES = ("think", "query", "param", "response", "product_text")
 
@@ -44,6 +45,10 @@ def _cached(text: str) -> bool:
 
 
 def _suspicious(text: str) -> bool:
+    return _says(text) or any(map(_says, hidden_texts(text)))
+
+
+def _says(text: str) -> bool:
     plain = comparison_form(text)
     possible = possible_families(plain)
     total, reachable = 0, sum(family.weight for family in possible)

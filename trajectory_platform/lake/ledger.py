@@ -18,13 +18,11 @@ import os
 import pwd
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajectory_platform.errors import Abort, FailPartition
 from trajectory_platform.identity import digest_lines, sha256_hex
-from trajectory_platform.lake.lease import table_lease
-from trajectory_platform.lake.manifests import fsync_path
+from trajectory_platform.lake.storage import ANYTHING, Content, Storage
 
 if TYPE_CHECKING:
     from trajectory_platform.lake.publish import Lake
@@ -33,6 +31,7 @@ LEDGER = "_sealed_reads.jsonl"
 HEAD = "_sealed_reads.head.json"
 LEASE = "sealed_reads"
 USER_VARIABLE = "TRAJECTORY_PLATFORM_USER"
+_READ_TRIES = 10
 EVALUATION = "evaluation"  # the kind of look that scores come from
 
 
@@ -138,9 +137,8 @@ def record(
     if query is not None:
         entry["query_sha256"] = sha256_hex(query.encode("utf-8", "surrogatepass"))
     try:
-        lake.root.mkdir(parents=True, exist_ok=True)
-        with table_lease(lake.root, LEASE):
-            _append(lake.root, entry, listed)
+        with lake.storage.lease(LEASE):
+            _append(lake.storage, entry, listed)
     except OSError as error:
         raise FailPartition(f"the sealed read cannot be recorded in {LEDGER}: {error.strerror or error}") from error
 
@@ -151,7 +149,7 @@ def read_ledger(lake: Lake) -> Ledger:
     Raises:
         FailPartition: the file cannot be opened.
     """
-    content, head = _settled(lake.root)
+    content, head = _settled(lake.storage)
     looks: list[Look] = []
     faults: list[Fault] = []
     lists: dict[str, tuple[str, ...]] = {}
@@ -184,15 +182,16 @@ def read_ledger(lake: Lake) -> Ledger:
     return Ledger(tuple(looks), (*faults, *_head_faults(head, lines, chained)))
 
 
-def _append(root: Path, entry: dict[str, Any], keys: list[str]) -> None:
+def _append(storage: Storage, entry: dict[str, Any], keys: list[str]) -> None:
     """Write one line under the lease. A cut last line (a writer was killed) is closed and stays, as evidence."""
-    content = _content(root)
+    seen, head = _read(storage, LEDGER), _read(storage, HEAD)
+    content = seen.data if seen else b""
     gap = b"" if not content or content.endswith(b"\n") else b"\n"
     lines = _lines(content)
     known = [found for line in lines if (found := _entry(line)) is not None]
     chained = any("previous" in found for found in known)
     entry["previous"] = sha256_hex(lines[-1] if chained else content + gap)
-    for fault in _head_faults(_head(root), lines, chained):
+    for fault in _head_faults(head.data if head else None, lines, chained):
         shows_itself = 0 < fault.line <= len(lines) and _entry(lines[fault.line - 1]) is None
         if not shows_itself:
             entry["found"] = f"{fault.reason}: {fault.detail}"
@@ -200,40 +199,37 @@ def _append(root: Path, entry: dict[str, Any], keys: list[str]) -> None:
     if not any(found.get("keys_sha256") == digest and "keys" in found for found in known):
         entry["keys"] = keys
     line = json.dumps(entry, sort_keys=True).encode("ascii")
-    with (root / LEDGER).open("ab", buffering=0) as stream:
-        try:
-            _write_all(stream.fileno(), gap + line + b"\n")
-            os.fsync(stream.fileno())
-            _write_head(root, len(lines) + 1, sha256_hex(line))
-        except OSError:
-            os.ftruncate(stream.fileno(), len(content))  # a full disk leaves no half line, and none without its head
-            raise
+    with storage.appended(LEDGER, seen, gap + line + b"\n"):  # no line is left without its head
+        _write_head(storage, len(lines) + 1, sha256_hex(line), head)
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
+def _write_head(storage: Storage, lines: int, digest: str, seen: Content | None = ANYTHING) -> None:
+    data = json.dumps({"lines": lines, "sha256": digest}, sort_keys=True).encode("ascii") + b"\n"
+    storage.write(HEAD, data, seen)
 
 
-def _write_head(root: Path, lines: int, digest: str) -> None:
-    waiting = root / f".{HEAD}.part"
-    with waiting.open("wb") as stream:
-        stream.write(json.dumps({"lines": lines, "sha256": digest}, sort_keys=True).encode("ascii") + b"\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    waiting.replace(root / HEAD)
-    fsync_path(root)
+def _settled(storage: Storage) -> tuple[bytes, bytes | None]:
+    """Ledger and head while nobody writes.
 
-
-def _settled(root: Path) -> tuple[bytes, bytes | None]:
-    """Ledger and head while nobody writes. Who may not write the lake takes no lease and reads what is there."""
-    if not (root / LEDGER).exists() and not (root / HEAD).exists():
+    Who may not write the lake takes no lease and reads what is there. In an object store nobody takes one: the head is
+    read before and after the ledger, until it is the same.
+    """
+    head, content = _read(storage, HEAD), _read(storage, LEDGER)
+    if head is None and content is None:
         return b"", None
+    if storage.remote:
+        for _ in range(_READ_TRIES):
+            after = _read(storage, HEAD)
+            if after == head:
+                break
+            head, content = after, _read(storage, LEDGER)
+        return content.data if content else b"", head.data if head else None
     try:
-        with table_lease(root, LEASE):
-            return _content(root), _head(root)
+        with storage.lease(LEASE):
+            head, content = _read(storage, HEAD), _read(storage, LEDGER)
     except OSError:
-        return _content(root), _head(root)
+        pass
+    return content.data if content else b"", head.data if head else None
 
 
 def _head_faults(raw: bytes | None, lines: list[bytes], chained: bool) -> list[Fault]:
@@ -255,20 +251,11 @@ def _head_faults(raw: bytes | None, lines: list[bytes], chained: bool) -> list[F
     return []
 
 
-def _head(root: Path) -> bytes | None:
+def _read(storage: Storage, name: str) -> Content | None:
     try:
-        return (root / HEAD).read_bytes()
-    except FileNotFoundError:
-        return None
-
-
-def _content(root: Path) -> bytes:
-    try:
-        return (root / LEDGER).read_bytes()
-    except FileNotFoundError:
-        return b""
+        return storage.read(name)
     except OSError as error:
-        raise FailPartition(f"{LEDGER} cannot be read: {error.strerror or error}") from error
+        raise FailPartition(f"{name} cannot be read: {error.strerror or error}") from error
 
 
 def _lines(content: bytes) -> list[bytes]:

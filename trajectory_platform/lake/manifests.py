@@ -11,17 +11,16 @@ manifest ("rebuild").
 from __future__ import annotations
 
 import json
-import os
 import re
-import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 from trajectory_platform.errors import Abort, FailPartition
 from trajectory_platform.identity import digest_json
+from trajectory_platform.lake.storage import ANYTHING, Content, Storage
+from trajectory_platform.lake.storage import fsync_path as fsync_path
 from trajectory_platform.lake.tables import TABLES, Table
 
 _SAFE_VALUE = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -130,43 +129,56 @@ def check_json(what: str, value: Mapping[str, Any]) -> dict[str, Any]:
     return copied
 
 
-def folder(root: Path, table: Table) -> Path:
-    return root / "_manifests" / table.name
+def path_of(where: Slot) -> str:
+    """Where the manifest of a slot lies below the lake."""
+    return f"{folder(where.table)}/{where.file_name}"
 
 
-def save(root: Path, where: Slot, manifest: Manifest) -> None:
-    """Write it whole or not at all (temporary file, fsync, rename), with a checksum of itself."""
-    target = folder(root, where.table) / where.file_name
-    target.parent.mkdir(parents=True, exist_ok=True)
+def folder(table: Table) -> str:
+    return f"_manifests/{table.name}"
+
+
+def save(storage: Storage, where: Slot, manifest: Manifest, seen: Content | None = ANYTHING) -> None:
+    """Write it whole or not at all, with a checksum of itself.
+
+    Args:
+        seen: the manifest file as it was when the writer looked under its lease.
+
+    Raises:
+        FailPartition: another process published the slot meanwhile (its lease had begun after ours had expired).
+    """
     content = asdict(manifest)
     content["checksum"] = digest_json(content)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("x", encoding="ascii") as stream:
-            json.dump(content, stream, sort_keys=True, indent=1, allow_nan=False)
-            stream.write("\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    fsync_path(target.parent)
+    text = json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n"
+    storage.write(path_of(where), text.encode("ascii"), seen)
 
 
-def load(root: Path, where: Slot) -> Manifest | None:
+def load(storage: Storage, where: Slot) -> Manifest | None:
     """The manifest as written; None where there is none. Raises FailPartition when the file is damaged.
 
     Whether it still describes the data is the caller's question (``Manifest.files`` against the snapshot).
     """
-    path = folder(root, where.table) / where.file_name
+    return parsed(storage, where, read(storage, where))
+
+
+def read(storage: Storage, where: Slot) -> Content | None:
+    """The file of a manifest. Raises FailPartition when it cannot be read."""
     try:
-        content = json.loads(path.read_bytes())
-    except FileNotFoundError:
+        return storage.read(path_of(where))
+    except OSError as error:
+        path = storage.shown(path_of(where))
+        raise FailPartition(f"manifest {path} cannot be read: {error.strerror}") from error
+
+
+def parsed(storage: Storage, where: Slot, file: Content | None) -> Manifest | None:
+    """``load`` of what was read already."""
+    if file is None:
         return None
+    path = storage.shown(path_of(where))
+    try:
+        content = json.loads(file.data)
     except ValueError as error:
         raise FailPartition(f"manifest {path} is damaged: {error}") from error
-    except OSError as error:
-        raise FailPartition(f"manifest {path} cannot be read: {error.strerror}") from error
     checksum = content.pop("checksum", None) if isinstance(content, dict) else None
     if checksum is None or checksum != digest_json(content):
         raise FailPartition(f"manifest {path} is damaged: its checksum does not fit")
@@ -179,10 +191,12 @@ def load(root: Path, where: Slot) -> Manifest | None:
     return manifest
 
 
-def slots(root: Path, table: Table) -> list[Slot]:
+def slots(storage: Storage, table: Table) -> list[Slot]:
     """Every slot of the table that has a manifest file, sorted; temporary and foreign names are passed over."""
     found = []
-    for name in _names(folder(root, table)):
+    for name in storage.names(folder(table)):
+        if not name.endswith(".json") or name.startswith("."):
+            continue
         pieces = name.removesuffix(".json").split(".")
         pairs = [piece.partition("=") for piece in pieces[1:]]
         try:
@@ -192,21 +206,24 @@ def slots(root: Path, table: Table) -> list[Slot]:
     return sorted(found, key=lambda one: one.values)
 
 
-def remove(root: Path, where: Slot) -> None:
-    """Forget the manifest; the rows stay, the slot counts as not current."""
-    (folder(root, where.table) / where.file_name).unlink(missing_ok=True)
-
-
-def _names(path: Path) -> Iterable[str]:
-    if not path.is_dir():
-        return []
-    return sorted(entry.name for entry in path.iterdir() if entry.name.endswith(".json") and entry.name[0] != ".")
-
-
-def fsync_path(path: Path) -> None:
-    """Have the disk confirm a file, or the entries of a folder (a rename in it)."""
-    descriptor = os.open(path, os.O_RDONLY)
+def find(storage: Storage, where: Slot) -> Content | None:
+    """The file of a manifest; None where there is none or it cannot be read, which counts as damaged."""
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        return read(storage, where)
+    except FailPartition:
+        return None
+
+
+def files(storage: Storage, wanted: Iterable[Slot]) -> Iterator[tuple[Slot, Content | None]]:
+    """Slots with their manifest files (``find``); those of an object store are read at once."""
+    listed = list(wanted)
+    if storage.remote:
+        read_all = storage.read_many(path_of(where) for where in listed)
+        yield from ((where, read_all[path_of(where)]) for where in listed)
+    else:
+        yield from ((where, find(storage, where)) for where in listed)
+
+
+def remove(storage: Storage, where: Slot) -> None:
+    """Forget the manifest; the rows stay, the slot counts as not current."""
+    storage.delete(path_of(where))

@@ -4,9 +4,9 @@ Publishing replaces one slot (a day, or a day and stage) in one atomic Delta com
 of the data (contract, conservation, pool disjointness) fails before that commit and leaves the old day. The order of
 a publish, with what a reader sees after kill -9 at each point:
 
-    check and digest the rows, stage them aside (old day)  ->  take the table's lease (old)  ->  move the staged files
-    into the table (old; invisible, orphans for ``vacuum``)  ->  Delta commit (new)  ->  manifest (new; without it
-    the slot is "not current" and the next run rebuilds it with the same content digest)
+    check and digest the rows, stage them aside (old day)  ->  take the table's lease (old)  ->  move or upload the
+    staged files into the table (old; invisible, orphans for ``vacuum``)  ->  Delta commit (new)  ->  manifest (new;
+    without it the slot is "not current" and the next run rebuilds it with the same content digest)
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajectory_platform.errors import Abort, FailPartition
 from trajectory_platform.lake import manifests
 from trajectory_platform.lake.manifests import Manifest, Slot, check_json, slot, table_of
+from trajectory_platform.lake.snapshots import OpenTables
+from trajectory_platform.lake.storage import Content, LocalStorage, open_storage
 from trajectory_platform.lake.tables import Table
 
 if TYPE_CHECKING:
@@ -30,19 +32,53 @@ if TYPE_CHECKING:
     from trajectory_platform.lake.staging import Staged
 
 
-class Lake:
-    """A folder of Delta tables. Cheap to construct; nothing is opened or created before it is used."""
+class State(NamedTuple):
+    """A slot at a moment: active files, the manifest that describes them, its file as it was read, and the table."""
 
-    def __init__(self, uri: str) -> None:
-        if "://" in uri:
-            raise Abort(
-                f"lake_uri must be a local folder, not {uri.partition('://')[0]}:// (raw days may lie in s3://)"
-            )
-        self.root = Path(uri).resolve()  # links and `..` once, before any library reads the path its own way
-        if "%" in str(self.root):
-            raise Abort(
-                f"lake_uri {self.root}: a folder with '%' in its name would be written elsewhere (Delta decodes it)"
-            )
+    files: dict[str, int]
+    manifest: Manifest | None
+    content: Content | None
+    snapshot: Snapshot | None
+
+    def same(self, other: State) -> bool:
+        """Did nobody publish between the two?"""
+        return (self.files, self.manifest) == (other.files, other.manifest)
+
+
+class Lake:
+    """A folder, or a prefix of an object store, of Delta tables.
+
+    Cheap to construct; nothing is opened or created before it is used.
+
+    Args:
+        uri: a local folder or ``s3://bucket/prefix``.
+        local: for a lake in an object store, the local folder of its workspaces (see ``storage.open_storage``).
+    """
+
+    def __init__(self, uri: str, local: str | Path | None = None) -> None:
+        self.storage = open_storage(uri, local)
+        self._local = local
+        self._opened = OpenTables(self.storage)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Lake, (self.uri, self._local)  # connections and open tables belong to a process
+
+    @property
+    def root(self) -> Path:
+        """The folder of a local lake. Raises Abort for one in an object store."""
+        if isinstance(self.storage, LocalStorage):
+            return self.storage.root
+        raise Abort(f"the lake {self.uri} has no local folder")
+
+    @property
+    def uri(self) -> str:
+        """The lake as people write it."""
+        return str(self.storage)
+
+    @property
+    def workspace(self) -> Path:
+        """Local folder for what lies beside the tables (journals, keys): the lake's own where it is local."""
+        return self.storage.workspace
 
     def publish(
         self,
@@ -58,6 +94,7 @@ class Lake:
         summary: Mapping[str, Any] | None = None,
         part: Mapping[str, str] | None = None,
         verify: Sequence[Callable[[pa.Table], None]] = (),
+        onto: State | None = None,
     ) -> Manifest:
         """Replace one slot by ``data``; returns what is published now.
 
@@ -71,13 +108,15 @@ class Lake:
             identity: digest of what the rows were made of.
             verify: called with the rows before the commit (big-text tables: without their ``HEAVY_COLUMNS``); whatever
                 they raise stops the publish.
+            onto: the slot as it was (``state``) before the caller read from it what ``data`` holds again; None = as
+                it is now.
 
         Raises:
             FailPartition: contract broken, rows not sorted, disk full, another process published the slot meanwhile.
             Abort: no such table, day or part.
         """
         where = slot(table, day, part)
-        started = self.state(where)
+        started = onto or self.state(where)
         described = {
             "inputs": check_json("inputs", inputs),
             "settings": check_json("settings", settings),
@@ -106,8 +145,7 @@ class Lake:
 
     def manifest(self, table: Table | str, day: str, part: Mapping[str, str] | None = None) -> Manifest | None:
         """What is published in a slot; None when nothing is, or when no manifest describes the rows that are there."""
-        where = slot(table, day, part)
-        return self._bound(where, self._snapshot(where.table))
+        return self.state(slot(table, day, part)).manifest
 
     def manifests(self, table: Table | str, days: Iterable[str] | None = None) -> list[Manifest]:
         """Manifests of a table that describe its present rows, by slot: of some days, or of all.
@@ -117,11 +155,8 @@ class Lake:
         declared = table_of(table)
         snapshot = self._snapshot(declared)
         wanted = None if days is None else {manifests.checked_day(day) for day in days}
-        found = (
-            self._bound(where, snapshot)
-            for where in manifests.slots(self.root, declared)
-            if wanted is None or where.day in wanted
-        )
+        listed = (where for where in manifests.slots(self.storage, declared) if wanted is None or where.day in wanted)
+        found = (self._bound(where, snapshot, file) for where, file in manifests.files(self.storage, listed))
         return [manifest for manifest in found if manifest is not None]
 
     def is_current(self, table: Table | str, day: str, identity: str, part: Mapping[str, str] | None = None) -> bool:
@@ -132,14 +167,14 @@ class Lake:
         from trajectory_platform.lake.reading import missing
 
         where = slot(table, day, part)
-        found = self._bound(where, self._snapshot(where.table))
+        found = self.state(where).manifest
         if found is None or not found.complete or found.identity != identity:
             return False
-        return not missing(self.root, where.table, found.files)
+        return not missing(self.storage, where.table, found.files)
 
     def invalidate(self, table: Table | str, day: str, part: Mapping[str, str] | None = None) -> None:
         """Make a slot not current, so that the next run builds it anew. The rows stay readable."""
-        manifests.remove(self.root, slot(table, day, part))
+        manifests.remove(self.storage, slot(table, day, part))
 
     def days(self, table: Table | str) -> list[str]:
         """Published days of a table, empty ones included, ascending."""
@@ -174,7 +209,7 @@ class Lake:
         files = self._files(declared, days)
         if not files:
             return empty_table(schema_of(declared, columns))
-        return read_rows(self.root, declared, files, columns, filter, ordered=ordered)
+        return read_rows(self.storage, declared, files, columns, filter, ordered=ordered)
 
     def lookup(
         self,
@@ -204,21 +239,22 @@ class Lake:
         if column not in value_index.INDEXED.get(declared.name, ()):
             return self.read(declared, days, columns, pc.field(column).isin(text_array(named)), ordered)
         schema = reading.schema_of(declared, columns)
-        found = value_index.find(self.root, declared, self._files(declared, days), column, named)
+        found = value_index.find(self.storage, declared, self._files(declared, days), column, named)
         order = (*declared.partition, *declared.key) if ordered else ()
         needed = list(dict.fromkeys((*schema.names, *((column,) if exact else ()), *order)))
-        rows = value_index.read(self.root, declared, found, needed, (column, named) if exact else None)
+        rows = value_index.read(self.storage, declared, found, needed, (column, named) if exact else None)
         return (reading.ordered_rows(declared, rows) if ordered else rows).select(schema.names)
 
     def alike(
         self,
         table: Table | str,
         trace_ids: Iterable[str],
-        among: Table | str,
+        among: Sequence[Table | str],
         days: Sequence[str] | None = None,
         shared: str = "content_hash",
     ) -> set[str]:
-        """Trace ids of the rows of ``among`` that have the value of a row of ``table`` in the column ``shared``.
+        """Trace ids of the rows of the tables ``among`` that have the value of a row of ``table`` in the column
+        ``shared``.
 
         Both columns are looked up by the hashes of their index (``lookup`` with ``exact`` False), so neither text nor
         values are read.
@@ -228,12 +264,15 @@ class Lake:
         """
         from trajectory_platform.lake import value_index
 
-        source, target = table_of(table), table_of(among)
-        own = value_index.find(self.root, source, self._files(source, days), "trace_id", trace_ids)
-        hashes = value_index.hashes_at(self.root, source, own, shared)
-        found = value_index.find_hashes(self.root, target, self._files(target, None), shared, hashes)
-        rows = value_index.read(self.root, target, found, ["trace_id"], None)
-        return set(rows.column("trace_id").to_pylist())
+        source = table_of(table)
+        own = value_index.find(self.storage, source, self._files(source, days), "trace_id", trace_ids)
+        hashes = value_index.hashes_at(self.storage, source, own, shared)
+        alike: set[str] = set()
+        for target in map(table_of, among) if len(hashes) else ():
+            found = value_index.find_hashes(self.storage, target, self._files(target, None), shared, hashes)
+            rows = value_index.read(self.storage, target, found, ["trace_id"], None)
+            alike.update(rows.column("trace_id").to_pylist())
+        return alike
 
     def batches(
         self, table: Table | str, day: str, columns: Sequence[str] | None = None, batch_rows: int = 256
@@ -242,7 +281,7 @@ class Lake:
         from trajectory_platform.lake.reading import read_batches
 
         declared = table_of(table)
-        yield from read_batches(self.root, declared, self._files(declared, [day]), columns, batch_rows)
+        yield from read_batches(self.storage, declared, self._files(declared, [day]), columns, batch_rows)
 
     def vacuum(self, **options: Any) -> VacuumReport:
         """Remove files nobody needs; see ``retention.vacuum``."""
@@ -263,29 +302,30 @@ class Lake:
         return [file for file in (snapshot.files if snapshot else ()) if wanted is None or file.values[0][1] in wanted]
 
     def _snapshot(self, table: Table) -> Snapshot | None:
-        from trajectory_platform.lake.snapshots import open_snapshot
+        return self._opened.now(table)
 
-        return open_snapshot(self.root, table)
-
-    def _bound(self, where: Slot, snapshot: Snapshot | None) -> Manifest | None:
-        """The manifest of a slot where it is sound and describes the files of the snapshot."""
+    def _bound(self, where: Slot, snapshot: Snapshot | None, file: Content | None) -> Manifest | None:
+        """The manifest in a file where it is sound and describes the files of the snapshot."""
         try:
-            found = manifests.load(self.root, where)
+            found = manifests.parsed(self.storage, where, file)
         except FailPartition:
             return None  # damaged: the slot is rebuilt; `verification.verify` names the damage
         files = snapshot.of(where) if snapshot else {}
         return found if found is not None and snapshot is not None and found.files == files else None
 
-    def state(self, where: Slot) -> tuple[dict[str, int], Manifest | None]:
-        """Active files of a slot and the manifest that describes them; equal states mean nobody published between."""
-        snapshot = self._snapshot(where.table)
-        return snapshot.of(where) if snapshot else {}, self._bound(where, snapshot)
+    def state(self, where: Slot) -> State:
+        """What is in a slot now."""
+        return self._state(where, self._snapshot(where.table))
+
+    def _state(self, where: Slot, snapshot: Snapshot | None) -> State:
+        file = manifests.find(self.storage, where)
+        return State(snapshot.of(where) if snapshot else {}, self._bound(where, snapshot, file), file, snapshot)
 
     def _prepare(self, where: Slot, data: Any, stack: ExitStack) -> tuple[Staged, pa.Table | None]:
         """Check and digest the rows; big text goes to staged files, small rows come back as a sorted table."""
         import pyarrow as pa
 
-        from trajectory_platform.lake import contracts, digests, reading, snapshots, staging
+        from trajectory_platform.lake import contracts, digests, reading, staging
 
         if not where.table.big_text:
             rows = _one_table(where, data)
@@ -296,10 +336,10 @@ class Lake:
         if isinstance(data, pa.Table):
             data = reading.sorted_rows(where.table, contracts.conform(where, data)).to_batches(staging.GROUP_ROWS)
         try:
-            folder = stack.enter_context(staging.staging_folder(self.root, where.table.name))
+            folder = stack.enter_context(staging.staging_folder(self.storage, where.table.name))
             staged = staging.stage(where, data, folder)
         except OSError as error:
-            raise FailPartition(f"{where} was not published: {snapshots.first_line(error)}") from error
+            raise self.storage.error(error, f"{where} was not published") from error
         contracts.check_values(where, staged.light)
         return staged, None
 
@@ -309,29 +349,31 @@ class Lake:
         manifest: Manifest,
         staged: Staged,
         rows: pa.Table | None,
-        started: tuple[dict[str, int], Manifest | None],
+        started: State,
     ) -> Manifest:
         from trajectory_platform.lake import snapshots, value_index
-        from trajectory_platform.lake.lease import table_lease
 
-        with snapshots.plain_errors(f"{where} was not published"), table_lease(self.root, where.table.name):
-            files, published = self.state(where)
-            if (files, published) != started:
+        lease = self.storage.lease(where.table.name)
+        with snapshots.plain_errors(self.storage, f"{where} was not published"), lease:
+            now = self._state(where, snapshots.open_snapshot(self.storage, where.table))
+            published = now.manifest
+            if not now.same(started):
                 if published is not None and _same(published, manifest) and published.complete == manifest.complete:
                     return published
                 raise FailPartition(f"{where} was published by another process meanwhile; run it again")
             if published is not None and published.content_digest == manifest.content_digest and self._sound(where):
                 kept = replace(manifest, table_version=published.table_version, files=published.files)
                 if kept != published:
-                    manifests.save(self.root, where, kept)
+                    manifests.save(self.storage, where, kept, now.content)
                 return kept
             if rows is not None:
-                after = snapshots.replace_rows(self.root, where, rows)
+                after = snapshots.replace_rows(self.storage, where, rows, now.files, now.snapshot)
             else:
-                after = snapshots.replace_files(self.root, where, staged)
+                after = snapshots.replace_files(self.storage, where, staged, now.files, now.snapshot)
             written = replace(manifest, table_version=after.version, files=after.of(where))
-            manifests.save(self.root, where, written)
-        value_index.write(self.root, where.table, written.files)
+            manifests.save(self.storage, where, written, now.content)
+        copies = {file.path.name: file.path for file in staged.files}
+        value_index.write(self.storage, where.table, written.files, copies)
         return written
 
     def _sound(self, where: Slot) -> bool:

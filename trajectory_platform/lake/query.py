@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from trajectory_platform.errors import Abort
 from trajectory_platform.lake import ledger, sealing
 from trajectory_platform.lake.reading import damaged, dataset
-from trajectory_platform.lake.snapshots import File, first_line, open_snapshot
+from trajectory_platform.lake.snapshots import File, open_snapshot
+from trajectory_platform.lake.storage import first_line
 from trajectory_platform.lake.tables import TABLES
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def sql(
             return _bounded(reader, max_rows)
         except (duckdb.Error, OSError) as error:
             for name in named:
-                if fault := damaged(lake.root, TABLES[name], files[name] if _about_files(error) else []):
+                if fault := damaged(lake.storage, TABLES[name], files[name] if _about_files(error) else []):
                     raise fault from error
             raise Abort(f"the query failed: {first_line(error)}") from error
 
@@ -83,9 +84,9 @@ def _register(
     traces = sealing.sealed_traces(lake, seal) if seal is not None and of_traces else sealing.NO_TRACES
     files: dict[str, list[File]] = {}
     for name in named:
-        snapshot = open_snapshot(lake.root, TABLES[name])
+        snapshot = open_snapshot(lake.storage, TABLES[name])
         files[name] = list(snapshot.files) if snapshot else []
-        rows = dataset(lake.root, TABLES[name], files[name])
+        rows = dataset(lake.storage, TABLES[name], files[name])
         if seal is None:
             connection.register(name, rows)
             continue

@@ -7,11 +7,11 @@ to the row groups.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trajectory_platform.errors import Abort, FailPartition
-from trajectory_platform.lake.snapshots import File, first_line
+from trajectory_platform.errors import Abort, FailPartition, PlatformError
+from trajectory_platform.lake.snapshots import File
+from trajectory_platform.lake.storage import Storage, first_line
 from trajectory_platform.lake.tables import Table
 
 if TYPE_CHECKING:
@@ -31,13 +31,14 @@ def schema_of(table: Table, columns: Sequence[str] | None) -> pa.Schema:
     return pa.schema([schema.field(name) for name in columns])
 
 
-def dataset(root: Path, table: Table, files: Iterable[File]) -> ds.Dataset:
+def dataset(storage: Storage, table: Table, files: Iterable[File]) -> ds.Dataset:
     """The rows of some data files as one lazy Arrow dataset in the declared schema, partition columns included."""
     import pyarrow.dataset as ds
-    from pyarrow import fs
 
-    local = fs.SubTreeFileSystem(str(root / table.name), fs.LocalFileSystem())
-    options = ds.ParquetFragmentScanOptions(page_checksum_verification=True, pre_buffer=False, use_buffered_stream=True)
+    files_below = storage.filesystem(table.name)
+    options = ds.ParquetFragmentScanOptions(
+        page_checksum_verification=True, use_buffered_stream=not storage.remote, **storage.parquet_options()
+    )
     parquet = ds.ParquetFileFormat(default_fragment_scan_options=options)
     fragments = []
     for file in files:
@@ -45,12 +46,13 @@ def dataset(root: Path, table: Table, files: Iterable[File]) -> ds.Dataset:
         for column, value in file.values:
             equal = ds.field(column) == value
             guarantee = equal if guarantee is None else guarantee & equal
-        fragments.append(parquet.make_fragment(file.path, filesystem=local, partition_expression=guarantee))
-    return ds.FileSystemDataset(fragments, table.schema(), parquet, local)
+        # `file_size` would spare a request in an object store, but a cut object could then pass for a whole one (tried)
+        fragments.append(parquet.make_fragment(file.path, filesystem=files_below, partition_expression=guarantee))
+    return ds.FileSystemDataset(fragments, table.schema(), parquet, files_below)
 
 
 def read_rows(
-    root: Path,
+    storage: Storage,
     table: Table,
     files: Sequence[File],
     columns: Sequence[str] | None,
@@ -65,11 +67,16 @@ def read_rows(
     order = list(dict.fromkeys((*table.partition, *table.key))) if ordered else []
     needed = list(dict.fromkeys((*schema.names, *order)))
     try:
-        rows = dataset(root, table, files).to_table(columns=needed, filter=condition)
+        rows = dataset(storage, table, files).to_table(columns=needed, filter=condition)
     except (OSError, pa.ArrowException) as error:
-        raise damaged(root, table, files) or FailPartition(f"table {table.name}: {first_line(error)}") from error
+        raise damaged(storage, table, files) or storage.error(error, f"table {table.name}") from error
     rows = rows.take(_ordered(rows, order)) if rows.num_rows and order else rows
-    return rows.select(schema.names).cast(schema)
+    try:
+        return rows.select(schema.names).cast(schema)
+    except ValueError as error:  # a column that came later and may not be null
+        raise FailPartition(
+            f"table {table.name}: rows of an older version of the platform lack a column ({error}); run their days again"
+        ) from error
 
 
 def ordered_rows(table: Table, rows: pa.Table) -> pa.Table:
@@ -97,7 +104,7 @@ def _ordered(rows: pa.Table, columns: list[str]) -> Any:
 
 
 def read_batches(
-    root: Path, table: Table, files: Sequence[File], columns: Sequence[str] | None, batch_rows: int
+    storage: Storage, table: Table, files: Sequence[File], columns: Sequence[str] | None, batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
     """Rows of one day in key order with no more than a row group in memory.
 
@@ -110,19 +117,19 @@ def read_batches(
 
     schema = schema_of(table, columns)
     if not table.big_text:
-        yield from read_rows(root, table, files, columns, None).to_batches(max_chunksize=batch_rows)
+        yield from read_rows(storage, table, files, columns, None).to_batches(max_chunksize=batch_rows)
         return
     key = table.key[0]
     physical = [name for name in dict.fromkeys((*schema.names, key)) if name not in table.partition]
     last: bytes | None = None
-    for file in _by_first_key(root, table, files, key):
-        for batch in _file_batches(root, table, file, physical, batch_rows):
+    for file in _by_first_key(storage, table, files, key):
+        for batch in _file_batches(storage, table, file, physical, batch_rows):
             if not batch.num_rows:
                 continue
             first = batch.column(key)[0].as_py().encode()
             if last is not None and first <= last:
                 raise FailPartition(
-                    f"{_path(root, table, file)} overlaps another file of its day; publish the day anew"
+                    f"{storage.shown(_path(table, file))} overlaps another file of its day; publish the day anew"
                 )
             last = batch.column(key)[-1].as_py().encode()
             for column, value in file.values:
@@ -131,54 +138,60 @@ def read_batches(
             yield batch.select(schema.names).cast(schema)
 
 
-def _by_first_key(root: Path, table: Table, files: Sequence[File], key: str) -> list[File]:
+def _by_first_key(storage: Storage, table: Table, files: Sequence[File], key: str) -> list[File]:
     if len(files) <= 1:
         return list(files)
     firsts = {}
     for file in files:
-        batch = next(_file_batches(root, table, file, [key], 1), None)
+        batch = next(_file_batches(storage, table, file, [key], 1), None)
         firsts[file] = b"" if batch is None else batch.column(key)[0].as_py().encode()
     return sorted(files, key=lambda file: firsts[file])
 
 
 def _file_batches(
-    root: Path, table: Table, file: File, columns: list[str], batch_rows: int
+    storage: Storage, table: Table, file: File, columns: list[str], batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = _path(root, table, file)
+    path = _path(table, file)
     try:
-        with pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True) as parquet:
+        with pq.ParquetFile(
+            storage.source(path), page_checksum_verification=True, **storage.parquet_options()
+        ) as parquet:
             yield from parquet.iter_batches(batch_size=batch_rows, columns=columns, use_threads=False)
     except (OSError, pa.ArrowException) as error:
-        raise FailPartition(f"data file {path} is damaged: {first_line(error)}") from error
+        raise file_error(storage, path, error) from error
 
 
-def damaged(root: Path, table: Table, files: Iterable[File]) -> FailPartition | None:
+def file_error(storage: Storage, path: str, error: BaseException) -> PlatformError:
+    """A data file that could not be read: damaged, or out of reach for now."""
+    found = storage.error(error, f"data file {storage.shown(path)}")
+    if not isinstance(found, FailPartition):
+        return found
+    return FailPartition(f"data file {storage.shown(path)} is damaged: {first_line(error)}")
+
+
+def damaged(storage: Storage, table: Table, files: Iterable[File]) -> FailPartition | None:
     """The error that names the first unreadable file, or None when all can be read whole."""
     for file in files:
         try:
-            for _ in _file_batches(root, table, file, _physical(table), 256):
+            for _ in _file_batches(storage, table, file, _physical(table), 256):
                 pass
         except FailPartition as error:
             return error
     return None
 
 
-def missing(root: Path, table: Table, files: dict[str, int]) -> list[str]:
-    """Which of these files are not on disk with their recorded size (a cheap check, contents are not read)."""
-    lost = []
-    for name, size in files.items():
-        path = root / table.name / name
-        if path.is_symlink() or not path.is_file() or path.stat().st_size != size:
-            lost.append(name)
-    return lost
+def missing(storage: Storage, table: Table, files: dict[str, int]) -> list[str]:
+    """Which of these files are not there with their recorded size (a cheap check, contents are not read)."""
+    present = storage.sizes(table.name, files)
+    return [name for name, size in files.items() if present.get(name) != size]
 
 
 def _physical(table: Table) -> list[str]:
     return [name for name in table.columns if name not in table.partition]
 
 
-def _path(root: Path, table: Table, file: File) -> Path:
-    return root / table.name / file.path
+def _path(table: Table, file: File) -> str:
+    return f"{table.name}/{file.path}"

@@ -3,7 +3,9 @@
 A file is needed while it is active, while a version that names it is kept, or while it was replaced less than the
 retention ago (a reader may still be in it). Kept versions are those of ``checkpoints`` manifests, of partition
 manifests and of the caller. Everything else in a table folder goes: replaced files after the retention, files of
-killed writers at once (all writers hold the table's lease, and so does this).
+killed writers at once (all writers hold the table's lease, and so does this). In an object store a lease may expire
+before its holder has ended, so there a log entry without content is put before such files are deleted: a writer that
+comes back finds its version taken and uploads anew.
 
 Retracted text is stronger than any keeping: files that hold a retracted trace are deleted, and the report says which
 kept versions lost files by it.
@@ -12,32 +14,32 @@ kept versions lost files by it.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajectory_platform.errors import FailPartition
 from trajectory_platform.lake import manifests, staging, value_index
-from trajectory_platform.lake.lease import table_lease
 from trajectory_platform.lake.manifests import Manifest, Slot, slot, table_of
 from trajectory_platform.lake.snapshots import (
+    COMMIT_TRIES,
     FILE_RETENTION_DAYS,
     Snapshot,
+    fence,
     open_snapshot,
     plain_errors,
     replace_files,
     replace_rows,
 )
+from trajectory_platform.lake.storage import Storage
 from trajectory_platform.lake.tables import CHECKPOINTS, TABLES, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trajectory_platform.lake.publish import Lake
+    from trajectory_platform.lake.publish import Lake, State
 
 _LOG_LEFTOVER = re.compile(r"_commit_.*\.tmp|.*\.tmp|.*#\d+")
 
@@ -93,19 +95,19 @@ def vacuum(
     Raises:
         FailPartition: a checkpoint manifest or a log cannot be read; nothing is removed on a guess.
     """
-    report = VacuumReport(dry_run)
+    report, storage = VacuumReport(dry_run), lake.storage
     named = named_versions(lake, partition_versions=partition_versions)
     for name, versions in (keep or {}).items():
         named.setdefault(table_of(name).name, set()).update(versions)
     for table in map(table_of, TABLES if tables is None else tables):
-        if not (lake.root / table.name).is_dir() and not (lake.root / "_staging" / table.name).is_dir():
+        if not storage.exists(table.name) and not (lake.workspace / "_staging" / table.name).is_dir():
             continue
-        with plain_errors(f"vacuum of {table.name}"), table_lease(lake.root, table.name):
-            for path in staging.remove_dead(lake.root, table.name, dry_run=dry_run):
+        with plain_errors(storage, f"vacuum of {table.name}"), storage.lease(table.name):
+            for path in staging.remove_dead(storage, table.name, dry_run=dry_run):
                 report.removed.append(path)
-            _vacuum_table(lake.root, table, named.get(table.name, set()), retention_days, set(retracted), report)
+            _vacuum_table(storage, table, named.get(table.name, set()), retention_days, set(retracted), report)
             if not dry_run:
-                value_index.remove_stale(lake.root, table)  # no data: not in the report
+                value_index.remove_stale(storage, table)  # no data: not in the report
     return report
 
 
@@ -161,38 +163,61 @@ def _collect(inputs: Any, named: dict[str, set[int]]) -> None:
 
 
 def _vacuum_table(
-    root: Path, table: Table, versions: set[int], retention_days: int, retracted: set[str], report: VacuumReport
+    storage: Storage, table: Table, versions: set[int], retention_days: int, retracted: set[str], report: VacuumReport
 ) -> None:
-    snapshot = open_snapshot(root, table)
+    snapshot, present = _fenced(storage, table, report.dry_run)
     active = {file.path for file in snapshot.files} if snapshot else set()
-    by_version = _files_of_versions(root, table, snapshot, versions, report)
+    by_version = _files_of_versions(storage, table, snapshot, versions, report)
     kept = active.union(*by_version.values())
-    recent = _recently_replaced(snapshot, retention_days)
-    for path in _data_files(root / table.name):
+    recent = _replaced(snapshot) - _replaced(snapshot, retention_days)
+    for path, size in present.items():
         if path in active:
             continue
-        holds = _holds(root, table, path, retracted, report) if retracted else False
+        holds = _holds(storage, table, path, retracted, report) if retracted else False
         if not holds and (path in kept or path in recent):
             continue
-        _delete(root, f"{table.name}/{path}", report)
+        _delete(storage, f"{table.name}/{path}", size, report)
         for version, files in by_version.items():
             if path in files:
                 report.broken_versions.setdefault(table.name, {}).setdefault(version, []).append(path)
-    log = root / table.name / "_delta_log"
-    for leftover in sorted(log.iterdir()) if log.is_dir() else ():
-        if _LOG_LEFTOVER.fullmatch(leftover.name):
-            _delete(root, f"{table.name}/_delta_log/{leftover.name}", report)
+    if storage.remote:
+        return  # its log has no half-written entries
+    for name, size in storage.walk(f"{table.name}/_delta_log").items():
+        if _LOG_LEFTOVER.fullmatch(name):
+            _delete(storage, f"{table.name}/_delta_log/{name}", size, report)
+
+
+def _fenced(storage: Storage, table: Table, dry_run: bool) -> tuple[Snapshot | None, dict[str, int]]:
+    """A snapshot and the data files listed after it was read, of which no unfinished commit can name one any more.
+
+    A remote writer reads the version it will follow before it uploads. So a file that is listed here and in no version
+    is of a commit that follows this version or an earlier one, and the entry put here refuses it.
+    """
+    for _ in range(COMMIT_TRIES):
+        snapshot = open_snapshot(storage, table)
+        present = _data_files(storage, table)
+        if not storage.remote:
+            return snapshot, present
+        if snapshot is None:
+            return None, {}  # a first writer may be about to create the table
+        unnamed = present.keys() - {file.path for file in snapshot.files} - _replaced(snapshot)
+        if dry_run or not unnamed:
+            return snapshot, present
+        if fence(storage, table, snapshot):
+            storage.forget_uploads(table.name)
+            return snapshot, present
+    raise FailPartition(f"vacuum of {table.name}: other writers took every one of {COMMIT_TRIES} commits; try again")
 
 
 def _files_of_versions(
-    root: Path, table: Table, snapshot: Snapshot | None, versions: set[int], report: VacuumReport
+    storage: Storage, table: Table, snapshot: Snapshot | None, versions: set[int], report: VacuumReport
 ) -> dict[int, set[str]]:
     found: dict[int, set[str]] = {}
     for version in sorted(versions):
         past = None
         if snapshot is not None and 0 <= version <= snapshot.version:
             try:
-                past = open_snapshot(root, table, version)
+                past = open_snapshot(storage, table, version)
             except FailPartition:
                 past = None  # its log entries are gone: reported as missing
         if past is None:
@@ -203,35 +228,28 @@ def _files_of_versions(
     return found
 
 
-def _recently_replaced(snapshot: Snapshot | None, retention_days: int) -> set[str]:
+def _replaced(snapshot: Snapshot | None, days: int = 0) -> set[str]:
+    """Files that were replaced at least so many days ago."""
     if snapshot is None:
         return set()
-
-    def tombstones(hours: int) -> set[str]:
-        listed = snapshot.delta.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False)
-        return set(listed)
-
-    return tombstones(0) - tombstones(24 * retention_days)
+    listed = snapshot.delta.vacuum(retention_hours=24 * days, dry_run=True, enforce_retention_duration=False)
+    return set(listed)
 
 
-def _data_files(folder: Path) -> list[str]:
+def _data_files(storage: Storage, table: Table) -> dict[str, int]:
     """Every file below a table folder except the log, also torn uploads (``name#1``) that Delta never lists."""
-    found = []
-    for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name != "_delta_log")
-        found += [str((Path(parent) / name).relative_to(folder)) for name in names]
-    return sorted(found)
+    found = storage.walk(table.name)
+    return {path: found[path] for path in sorted(found) if not path.startswith("_delta_log/")}
 
 
-def _delete(root: Path, relative: str, report: VacuumReport) -> None:
-    path = root / relative
-    report.removed.append(relative)
-    report.removed_bytes += path.lstat().st_size
+def _delete(storage: Storage, path: str, size: int, report: VacuumReport) -> None:
+    report.removed.append(path)
+    report.removed_bytes += size
     if not report.dry_run:
-        path.unlink()
+        storage.delete(path)
 
 
-def _holds(root: Path, table: Table, path: str, ids: set[str], report: VacuumReport) -> bool:
+def _holds(storage: Storage, table: Table, path: str, ids: set[str], report: VacuumReport) -> bool:
     """Does a superseded file hold one of these traces? Only the id column is read."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -241,11 +259,14 @@ def _holds(root: Path, table: Table, path: str, ids: set[str], report: VacuumRep
         return False
     wanted = pa.array(sorted(ids), pa.string())
     try:
-        with pq.ParquetFile(root / table.name / path) as parquet:
+        with pq.ParquetFile(storage.source(f"{table.name}/{path}")) as parquet:
             for batch in parquet.iter_batches(batch_size=65536, columns=["trace_id"]):
                 if pc.any(pc.is_in(batch.column("trace_id"), value_set=wanted)).as_py():
                     return True
-    except (OSError, pa.ArrowException):
+    except (OSError, pa.ArrowException) as error:
+        found = storage.error(error, f"{table.name}/{path} cannot be searched")
+        if not isinstance(found, FailPartition):
+            raise found from error  # out of reach for now
         report.unreadable.append(f"{table.name}/{path}")
     return False
 
@@ -264,39 +285,42 @@ def _publish_without(lake: Lake, where: Slot, ids: set[str]) -> int:
     """Commit a slot anew without some traces; returns how many rows went. The manifest keeps its identity."""
     from trajectory_platform.lake import contracts, digests, reading
 
-    table = where.table
+    table, storage = where.table, lake.storage
     with ExitStack() as stack:
-        before, published = lake.state(where)
-        snapshot = open_snapshot(lake.root, table)
-        active = [file for file in snapshot.files if file.path in before] if snapshot else []
-        batches = reading.read_batches(lake.root, table, active, None, 256)
+        before = lake.state(where)
+        snapshot = open_snapshot(storage, table)
+        active = [file for file in snapshot.files if file.path in before.files] if snapshot else []
+        batches = reading.read_batches(storage, table, active, None, 256)
         rows: pa.Table | None = None
         if table.big_text:
-            folder = stack.enter_context(staging.staging_folder(lake.root, table.name))
+            folder = stack.enter_context(staging.staging_folder(storage, table.name))
             staged = staging.stage(where, _without(batches, ids), folder)
         else:
             rows = reading.one_table(table, [contracts.conform(where, batch) for batch in _without(batches, ids)])
             staged = staging.Staged((), rows.num_rows, digests.table_digest(table, rows), rows)
-        with plain_errors(f"{where} was not purged"), table_lease(lake.root, table.name):
-            if lake.state(where) != (before, published):
+        with plain_errors(storage, f"{where} was not purged"), storage.lease(table.name):
+            if not lake.state(where).same(before):
                 raise FailPartition(f"{where} was published by another process meanwhile; purge again")
             if rows is not None:
-                after = replace_rows(lake.root, where, rows)
+                after = replace_rows(storage, where, rows, before.files)
             else:
-                after = replace_files(lake.root, where, staged)
-            if published is not None:
-                _save_purged(lake, where, published, staged, after)
-    return sum(file_rows(lake.root, table, path) for path in before) - staged.rows
+                after = replace_files(storage, where, staged, before.files)
+            if before.manifest is not None:
+                _save_purged(storage, where, before, before.manifest, staged, after)
+    return sum(file_rows(storage, table, path) for path in before.files) - staged.rows
 
 
-def file_rows(root: Path, table: Table, path: str) -> int:
+def file_rows(storage: Storage, table: Table, path: str) -> int:
     """Rows of a data file by its footer."""
     import pyarrow.parquet as pq
 
-    return int(pq.read_metadata(root / table.name / path).num_rows)
+    with pq.ParquetFile(storage.source(f"{table.name}/{path}")) as parquet:
+        return int(parquet.metadata.num_rows)
 
 
-def _save_purged(lake: Lake, where: Slot, published: Manifest, staged: staging.Staged, after: Snapshot) -> None:
+def _save_purged(
+    storage: Storage, where: Slot, before: State, published: Manifest, staged: staging.Staged, after: Snapshot
+) -> None:
     gone = published.rows - staged.rows + int(published.summary.get("retracted", 0))
     purged = replace(
         published,
@@ -306,7 +330,7 @@ def _save_purged(lake: Lake, where: Slot, published: Manifest, staged: staging.S
         files=after.of(where),
         summary={**published.summary, "retracted": gone},
     )
-    manifests.save(lake.root, where, purged)
+    manifests.save(storage, where, purged, before.content)
 
 
 def _without(batches: Iterator[pa.RecordBatch], ids: set[str]) -> Iterator[pa.RecordBatch]:

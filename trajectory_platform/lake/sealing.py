@@ -160,35 +160,88 @@ def sealed_problems_of(lake: Lake, trace_id: str) -> tuple[str, ...] | None:
 
     A trace of a closed day is not open either: its keys are those of its problem as far as they are known.
     """
+    return sealed_problems_of_many(lake, [trace_id]).get(trace_id)
+
+
+def sealed_problems_of_many(lake: Lake, trace_ids: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """``sealed_problems_of`` of those traces that are not open; each table is looked up once for all."""
     seal = sealed(lake)
-    if seal is None:
-        return None
-    own = [trace_id]
-    raw = _rows(lake, RAW_TRACES, "trace_id", own, ["day", "problem_id"])
-    read = _rows(lake, TRAJECTORIES, "trace_id", own, ["day", "problem_id", "content_hash"])
+    own = sorted(set(trace_ids))
+    if seal is None or not own:
+        return {}
+    raw = _rows(lake, RAW_TRACES, "trace_id", own, ["trace_id", "day", "problem_id"])
+    read = _rows(lake, TRAJECTORIES, "trace_id", own, ["trace_id", "day", "problem_id", "content_hash"])
     texts = {row["content_hash"] for row in read if row["content_hash"] is not None}
-    copies = _rows(lake, TRAJECTORIES, "content_hash", texts, ["trace_id"]) if texts else []
-    names = {trace_id, *(row["trace_id"] for row in copies)}
-    tables = (JUDGED_TRACES, AXIS_A_CORPUS, LEAK_GUARDED_SPLITS)
-    keys = {
-        row["problem_key"] for table in tables for row in _rows(lake, table, "trace_id", names, ["problem_key"])
-    } - {None}
-    quoted = {_quoted_key(text) for text in _details(lake, names)} - {None}
-    keys |= {key for key in seal.keys if key[:_KEY_DIGITS] in quoted}
-    safe = {re.sub(_NOT_PROBLEM, "", name) for name in names}
-    ids = {row["problem_id"] for row in (*raw, *read)}
-    hit = {one for one in seal.problem_ids if one in ids or safe_id(one) in safe}
-    if hit:
-        rows = lake.read(LEAK_CLUSTERS, [seal.day], columns=["problem_key", "problem_ids", "pool"]).to_pylist()
-        keys |= {row["problem_key"] for row in rows if row["pool"] == "sealed" and hit & set(row["problem_ids"])}
-    if any(seal.closed(row["day"]) for row in (*raw, *read)):
-        return tuple(sorted(keys))
-    return tuple(sorted(keys & seal.keys)) or None
+    copies = _rows(lake, TRAJECTORIES, "content_hash", texts, ["trace_id", "content_hash"]) if texts else []
+    alike = _grouped(copies, "content_hash", "trace_id")
+    facts = {name: _Facts({name}) for name in own}
+    for row in (*raw, *read):
+        one = facts[row["trace_id"]]
+        one.ids.add(row["problem_id"])
+        one.closed = one.closed or seal.closed(row["day"])
+        one.names |= alike.get(row.get("content_hash"), set())
+    everyone = set().union(*(one.names for one in facts.values()))
+    keys: dict[str, set[str]] = {}
+    for table in (JUDGED_TRACES, AXIS_A_CORPUS, LEAK_GUARDED_SPLITS):
+        rows = _rows(lake, table, "trace_id", everyone, ["trace_id", "problem_key"])
+        for name, found in _grouped(rows, "trace_id", "problem_key").items():
+            keys.setdefault(name, set()).update(found)
+    quoted: dict[str, set[str | None]] = {}
+    for row in _rows(lake, SPLIT_EXCLUSIONS, "trace_id", everyone, ["trace_id", "detail"]):
+        quoted.setdefault(row["trace_id"], set()).add(_quoted_key(row["detail"] or ""))
+    by_id = _sealed_by_id(lake, seal, {one for fact in facts.values() for one in _names_of(fact)})
+    told = {name: _keys_of(one, seal, keys, quoted, by_id) for name, one in facts.items()}
+    return {name: found for name, found in told.items() if found is not None}
 
 
-def _details(lake: Lake, trace_ids: Iterable[str]) -> list[str]:
-    """Evidence by which traces were kept out of training."""
-    return [row["detail"] or "" for row in _rows(lake, SPLIT_EXCLUSIONS, "trace_id", trace_ids, ["detail"])]
+class _Facts:
+    """What is known of one trace: the traces with its text, itself among them, and the ids of its problem."""
+
+    def __init__(self, names: set[str]) -> None:
+        self.names, self.ids, self.closed = names, set[str | None](), False
+
+
+def _keys_of(
+    one: _Facts,
+    seal: Seal,
+    keys: Mapping[str, set[str]],
+    quoted: Mapping[str, set[str | None]],
+    by_id: Mapping[str, set[str]],
+) -> tuple[str, ...] | None:
+    found: set[str] = set().union(*(keys.get(name, set()) for name in one.names))
+    starts = set().union(*(quoted.get(name, set()) for name in one.names)) - {None}
+    found |= {key for key in seal.keys if key[:_KEY_DIGITS] in starts} if starts else set()
+    for name in _names_of(one):
+        found |= by_id.get(name, set())
+    if one.closed:
+        return tuple(sorted(found))
+    return tuple(sorted(found & seal.keys)) or None
+
+
+def _names_of(one: _Facts) -> set[str]:
+    """Ids of its problem: those stated, and the ones inside the ids of the traces with its text."""
+    return {name for name in one.ids if name is not None} | {re.sub(_NOT_PROBLEM, "", name) for name in one.names}
+
+
+def _sealed_by_id(lake: Lake, seal: Seal, wanted: set[str]) -> dict[str, set[str]]:
+    """Problem id, as it is and as it stands in trace ids -> keys of the sealed problems that have it."""
+    names = {problem_id: {problem_id, safe_id(problem_id)} & wanted for problem_id in seal.problem_ids}
+    found: dict[str, set[str]] = {}
+    if not any(names.values()):
+        return found
+    for row in lake.read(LEAK_CLUSTERS, [seal.day], columns=["problem_key", "problem_ids", "pool"]).to_pylist():
+        if row["pool"] == "sealed":
+            for name in set[str]().union(*(names[problem_id] for problem_id in row["problem_ids"])):
+                found.setdefault(name, set()).add(row["problem_key"])
+    return found
+
+
+def _grouped(rows: Iterable[Mapping[str, Any]], by: str, value: str) -> dict[Any, set[str]]:
+    found: dict[Any, set[str]] = {}
+    for row in rows:
+        if row[value] is not None:
+            found.setdefault(row[by], set()).add(row[value])
+    return found
 
 
 def _quoted_key(text: str) -> str | None:

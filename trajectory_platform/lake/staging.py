@@ -1,23 +1,26 @@
 """Staged writing of a day with big text: batch by batch to sorted Parquet files beside the tables, then moved in.
 
-The files grow in ``{lake_uri}/_staging/{table}/{unique}/`` where no reader looks. A lock held by the writing process
-marks the folder as alive; after kill -9 the kernel releases it and ``vacuum`` removes the folder.
+The files grow in ``_staging/{table}/{unique}/`` of the lake's workspace (its own folder where it is local), where no
+reader looks. A lock held by the writing process marks the folder as alive; after kill -9 the kernel releases it and
+``vacuum`` removes the folder. Into an object store the files are uploaded when they are whole.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from trajectory_platform.lake.contracts import check_order, conform, light_columns
 from trajectory_platform.lake.digests import ContentDigest
 from trajectory_platform.lake.lease import table_lease, try_lock
-from trajectory_platform.lake.manifests import Slot, fsync_path
+from trajectory_platform.lake.manifests import Slot
+from trajectory_platform.lake.storage import Storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,8 +53,9 @@ class Staged(NamedTuple):
 
 
 @contextmanager
-def staging_folder(root: Path, table_name: str) -> Iterator[Path]:
+def staging_folder(storage: Storage, table_name: str) -> Iterator[Path]:
     """A folder of one's own that is removed at the end, and by ``vacuum`` when the process dies before."""
+    root = storage.workspace
     parent = root / "_staging" / table_name
     parent.mkdir(parents=True, exist_ok=True)
     name = uuid.uuid4().hex
@@ -67,12 +71,21 @@ def staging_folder(root: Path, table_name: str) -> Iterator[Path]:
             lock_path.unlink(missing_ok=True)
 
 
-def remove_dead(root: Path, table_name: str, *, dry_run: bool) -> list[str]:
-    """Remove (or only name) the staging folders of dead processes. The caller holds the table's lease."""
-    parent = root / "_staging" / table_name
-    removed: list[str] = []
+def remove_dead(storage: Storage, table_name: str, *, dry_run: bool) -> list[str]:
+    """Remove (or only name) the staging folders of dead processes of this machine; paths below the workspace.
+
+    The caller holds the table's lease. That of an object store is not the one that guards the workspace, so this one
+    is taken here.
+    """
+    parent = storage.workspace / "_staging" / table_name
     if not parent.is_dir():
-        return removed
+        return []
+    with table_lease(storage.workspace, table_name) if storage.remote else nullcontext():
+        return _remove_dead(storage.workspace, parent, dry_run)
+
+
+def _remove_dead(root: Path, parent: Path, dry_run: bool) -> list[str]:
+    removed: list[str] = []
     for lock_path in sorted(parent.glob("*.lock")):
         with lock_path.open("a+b") as lock:
             if not try_lock(lock):
@@ -110,17 +123,24 @@ def stage(where: Slot, batches: Iterable[pa.RecordBatch], folder: Path) -> Stage
     return Staged(tuple(files.written), digest.rows, digest.hexdigest(), rows)
 
 
-def place(staged: Path, table_folder: Path, where: Slot) -> str:
-    """Move a staged file into its partition folder; returns its path below the table folder.
+def place(storage: Storage, staged: Path, where: Slot, name: str) -> str:
+    """Move or upload a staged file into its partition folder under a name of its own; its path below the table folder.
 
     It is still invisible: readers know files by the Delta log only.
     """
-    relative = f"{where.folder}/{staged.name}"
-    target = table_folder / relative
-    target.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(staged, target)
-    fsync_path(target.parent)
+    relative = f"{where.folder}/{name}"
+    storage.place(staged, f"{where.table.name}/{relative}")
     return relative
+
+
+def name_of_try(file: StagedFile, number: int) -> str:
+    """The name of a staged file in its table; of a later try another one, as every try is uploaded anew."""
+    return f"try{number}-{file.path.name}" if number else file.path.name
+
+
+def placed_name(path: str) -> str:
+    """The name that a data file had when it was staged."""
+    return re.sub(r"^try\d+-", "", path.rpartition("/")[2])
 
 
 def _detached(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

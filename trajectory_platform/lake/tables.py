@@ -628,7 +628,7 @@ EVAL_SCORES = Table(
     doc="strict task scores: one row per checkpoint, problem and attempt",
     values={
         "outcome": ("success", "failure", "unscorable", "crash", "timeout", "no_reward"),
-        "pool": ("train", "dev", "sealed"),
+        "pool": ("train", "dev", "sealed", "benchmark"),
     },
 )
 

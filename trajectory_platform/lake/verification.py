@@ -56,7 +56,7 @@ def verify(
     found: list[Damage] = []
     for table in sorted(map(table_of, TABLES if tables is None else tables), key=lambda one: one.name):
         try:
-            snapshot = open_snapshot(lake.root, table)
+            snapshot = open_snapshot(lake.storage, table)
         except FailPartition as error:
             found.append(Damage(table.name, None, {}, "log_unreadable", str(error), f"{table.name}/_delta_log"))
             continue
@@ -67,13 +67,13 @@ def verify(
             if damage is not None:
                 found.append(damage)
                 if invalidate:
-                    manifests.remove(lake.root, where)
+                    manifests.remove(lake.storage, where)
     return found if tables is not None or days is not None else [*found, *_ledger_damage(lake)]
 
 
 def slot_damage(lake: Lake, where: Slot) -> Damage | None:
     """The damage of one slot, or None when it holds exactly the rows its manifest names."""
-    return _damage(lake, where, open_snapshot(lake.root, where.table))
+    return _damage(lake, where, open_snapshot(lake.storage, where.table))
 
 
 def _ledger_damage(lake: Lake) -> list[Damage]:
@@ -88,7 +88,7 @@ def _ledger_damage(lake: Lake) -> list[Damage]:
 
 
 def _slots(lake: Lake, table: Table, snapshot: Snapshot | None) -> list[Slot]:
-    known = {where.values: where for where in manifests.slots(lake.root, table)}
+    known = {where.values: where for where in manifests.slots(lake.storage, table)}
     for file in snapshot.files if snapshot else ():
         known.setdefault(file.values, slot(table, file.values[0][1], dict(file.values[1:])))
     return [known[values] for values in sorted(known)]
@@ -103,7 +103,7 @@ def _damage(lake: Lake, where: Slot, snapshot: Snapshot | None) -> Damage | None
         return Damage(where.table.name, where.day, where.part, reason, detail, path)
 
     try:
-        manifest = manifests.load(lake.root, where)
+        manifest = manifests.load(lake.storage, where)
     except FailPartition as error:
         return damage("manifest_damaged", str(error))
     files = snapshot.of(where) if snapshot else {}
@@ -111,12 +111,12 @@ def _damage(lake: Lake, where: Slot, snapshot: Snapshot | None) -> Damage | None
         return damage("no_manifest", f"{where}: rows without a manifest; the publish was cut short")
     if snapshot is None or manifest.files != files:
         return damage("manifest_stale", f"{where}: the rows are not those the manifest names")
-    if lost := missing(lake.root, where.table, files):
+    if lost := missing(lake.storage, where.table, files):
         return damage("missing_file", f"{where}: {lost[0]} is missing or has another size", lost[0])
     active = [file for file in snapshot.files if file.path in files]
     digest = ContentDigest(where.table)
     try:
-        for batch in read_batches(lake.root, where.table, active, None, 256):
+        for batch in read_batches(lake.storage, where.table, active, None, 256):
             digest.update(batch)
     except FailPartition as error:
         named = next((path for path in files if path in str(error)), None)

@@ -77,8 +77,8 @@ def list_digest(traces: Iterable[Mapping[str, Any]]) -> str:
 
 
 def family(lake: Lake) -> dict[str, dict[str, Any]]:
-    """Every published checkpoint: id -> {checkpoint_id, stage, day, parent}."""
-    columns = ["checkpoint_id", "stage", "day", "parent"]
+    """Every published checkpoint: id -> {checkpoint_id, stage, day, parent, traces}."""
+    columns = ["checkpoint_id", "stage", "day", "parent", "traces"]
     return {row["checkpoint_id"]: row for row in lake.read(tables.CHECKPOINTS, columns=columns).to_pylist()}
 
 

@@ -47,8 +47,7 @@ def plan_of(lake: Lake, subject: Subject, *, checkpoint_root: Path | None = None
     family = ledger.family(lake)
     affected = affected_by(lake, family, subject)
     newest = max((row["day"] for row in family.values()), default=None)
-    counted = lake.read(tables.CHECKPOINTS, columns=["checkpoint_id", "traces"]).to_pylist()
-    traces = {row["checkpoint_id"]: row["traces"] for row in counted}
+    traces = {name: row["traces"] for name, row in family.items()}
     manifests = lake.manifests(tables.CHECKPOINTS)
     current = {str(name) for one in manifests if (name := one.summary.get("checkpoint_id"))}
     costs = _Costs(family, traces, [one.summary for one in manifests], checkpoint_root)
@@ -83,7 +82,9 @@ def affected_by(lake: Lake, family: Mapping[str, Row], subject: Subject) -> dict
             for name, chain in ledger.heirs(family, found).items()
             if name not in found
         }
-        for name, makers in _fed_by(lake, [*found, *added]).items():
+        makers_of = [*found, *added]
+        days = sorted({row["day"] for name, row in family.items() if name not in found and name not in added})
+        for name, makers in (_fed_by(lake, makers_of, days) if days else {}).items():
             if name in family and name not in found and name not in added:
                 added[name] = {"why": MADE_BY, "rows": 0, "weight": 0.0, "through": makers}
         if not added:
@@ -114,19 +115,24 @@ def _fed(lake: Lake, subject: Subject) -> dict[str, Row]:
     return {row["checkpoint_id"]: {"rows": row["role_count"], "weight": row["weight_sum"]} for row in counted}
 
 
-def _fed_by(lake: Lake, names: list[str]) -> dict[str, list[str]]:
-    """Checkpoint -> those of ``names`` whose own traces it was fed, generated for it or come back through the arena."""
+def _fed_by(lake: Lake, names: list[str], days: list[str]) -> dict[str, list[str]]:
+    """Checkpoint -> those of ``names`` whose own traces it was fed, generated for it or come back through the arena.
+
+    Args:
+        days: of the checkpoints that are asked about.
+    """
     made: dict[str, str] = {}
     for table, column in (
         (tables.GENERATED_TRACES, "source"),
         (tables.AXIS_A_CORPUS, "policy_checkpoint_id"),
     ):
-        rows = lake.read(table, columns=["trace_id", column], filter=is_in(column, names)) if names else None
+        named = is_in(column, names)
+        rows = lake.read(table, columns=["trace_id", column], filter=named, ordered=False) if names else None
         made |= {} if rows is None else dict(zip(rows["trace_id"].to_pylist(), rows[column].to_pylist(), strict=True))
     if not made:
         return {}
     columns = ["checkpoint_id", "trace_id", "role"]
-    rows = lake.lookup(tables.CHECKPOINT_TRACES, "trace_id", made, columns=columns).to_pylist()
+    rows = lake.lookup(tables.CHECKPOINT_TRACES, "trace_id", made, days, columns, ordered=False).to_pylist()
     found: dict[str, set[str]] = {}
     for row in rows:
         if row["role"] in ledger.LEARNT_FROM and made[row["trace_id"]] != row["checkpoint_id"]:

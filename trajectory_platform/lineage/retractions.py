@@ -17,6 +17,7 @@ from trajectory_platform.errors import Abort, FailPartition
 from trajectory_platform.identity import digest_json
 from trajectory_platform.lake import tables
 from trajectory_platform.lake.arrays import text_array
+from trajectory_platform.lake.manifests import slot
 from trajectory_platform.lake.tables import Table
 
 if TYPE_CHECKING:
@@ -85,9 +86,8 @@ class Tombstones:
             if one is not None:
                 found[name] = one
         if self._miners:
-            rows = lake.read(
-                tables.RAW_TRACES, columns=["trace_id", "miner_hotkey"], filter=is_in("miner_hotkey", self._miners)
-            )
+            columns = ["trace_id", "miner_hotkey"]
+            rows = lake.lookup(tables.RAW_TRACES, "miner_hotkey", self._miners, columns=columns, ordered=False)
             for row in rows.to_pylist():
                 if row["trace_id"] in wanted:
                     found.setdefault(row["trace_id"], self._miners[row["miner_hotkey"]])
@@ -188,13 +188,13 @@ def subject_of(lake: Lake, name: str, kind: str | None = None) -> Subject:
 def _rows(lake: Lake, table: Table, kind: str, name: str) -> list[dict[str, Any]]:
     columns = ["trace_id", "day"]
     rows: list[dict[str, Any]]
-    if kind == "trace":
-        rows = lake.lookup(table, "trace_id", [name], columns=columns).to_pylist()
+    if kind == "run":
+        rows = lake.read(table, columns=columns, filter=of_run(name), ordered=False).to_pylist()
     elif kind == "miner" and "miner_hotkey" not in table.columns:
         rows = []
     else:
-        condition = of_run(name) if kind == "run" else is_in("miner_hotkey", [name])
-        rows = lake.read(table, columns=columns, filter=condition, ordered=False).to_pylist()
+        known_by = "trace_id" if kind == "trace" else "miner_hotkey"
+        rows = lake.lookup(table, known_by, [name], columns=columns, ordered=False).to_pylist()
     return rows
 
 
@@ -202,8 +202,7 @@ def _subject(lake: Lake, kind: str, name: str, ids: list[str], days: list[str]) 
     """The subject with what has the same text; of what can feed a checkpoint only, the rest is found when it goes."""
     copies: set[str] = set()
     for own in _SOURCES:
-        for table in _TEXT_TABLES:
-            copies |= lake.alike(own, ids, table, days)
+        copies |= lake.alike(own, ids, _TEXT_TABLES, days)
     return Subject(kind, name, tuple(ids), tuple(sorted(copies - set(ids))), tuple(days))
 
 
@@ -228,8 +227,6 @@ def retract(
         Abort: no reason, no time zone, or the subject is retracted already.
         FailPartition: it cannot be written.
     """
-    from trajectory_platform.lake.lease import table_lease
-
     if not reason.strip() or len(reason) > _MAX_REASON:
         raise Abort(
             f"a retraction needs --reason TEXT of at most {_MAX_REASON} characters, which is kept in the lake; "
@@ -238,7 +235,7 @@ def retract(
     if at.tzinfo is None:
         raise Abort("the time of a retraction needs a time zone")
     now = at.astimezone(UTC)
-    with table_lease(lake.root, "retractions_append"):
+    with lake.storage.lease("retractions_append"):
         held = tombstones(lake)
         double = [row for row in held.rows if (row["kind"], row["subject"]) == (subject.kind, subject.name)]
         if double:
@@ -265,6 +262,7 @@ def _append(lake: Lake, row: dict[str, Any]) -> Manifest:
     import pyarrow as pa
 
     day = row["day"]
+    onto = lake.state(slot(tables.RETRACTIONS, day))
     before = lake.read(tables.RETRACTIONS, [day])
     rows = pa.concat_tables([before, pa.Table.from_pylist([row], schema=tables.RETRACTIONS.schema())])
     names = before.column("retraction_id").to_pylist()
@@ -280,6 +278,7 @@ def _append(lake: Lake, row: dict[str, Any]) -> Manifest:
         code_version="1",
         settings={},
         summary={"retractions": rows.num_rows},
+        onto=onto,
     )
 
 

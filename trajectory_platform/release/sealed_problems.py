@@ -60,6 +60,11 @@ def release_key(path: Path) -> bytes:
     return read_key(path)
 
 
+def key_is_made(path: Path) -> bool:
+    """Whether ``release_key`` would make a new one: whoever asks for it is to be told, because it must be kept."""
+    return not path.exists()
+
+
 def read_key(path: Path) -> bytes:
     """As ``release_key``, but a missing file is an error."""
     try:

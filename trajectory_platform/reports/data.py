@@ -6,6 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trajectory_platform.reports.cost_section import CostFacts
+from trajectory_platform.reports.flow import Flow
+from trajectory_platform.reports.strategy_section import StrategyFacts
+
 
 @dataclass(frozen=True)
 class ReportData:
@@ -20,6 +24,7 @@ class ReportData:
         days: one mapping a day: ``day, found, moved_in, moved_out, accepted, rejected``. The page adds
             ``found + moved_in - moved_out`` and whether it equals ``accepted + rejected``.
         funnels: day -> ordered (stage, count) pairs, counts not increasing except among uses, which overlap.
+        flow: where every pair of all days went; strategies: of the accepted traces; cost: what it all cost.
         axis: day -> axis label (``A, mixed, B, unknown``) -> count.
         reasons: rejections, largest first: ``stage, reason, count`` and optionally ``meaning``.
         pools: ``pool, clusters, problems, traces`` and optionally ``no_reward`` (problems without a known reward).
@@ -56,7 +61,10 @@ class ReportData:
     tiles: Sequence[tuple[str, str]] = ()
     days: Sequence[Mapping[str, Any]] = ()
     funnels: Mapping[str, Sequence[tuple[str, int]]] = field(default_factory=dict)
+    flow: Flow | None = None
     axis: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    strategies: StrategyFacts | None = None
+    cost: CostFacts | None = None
     reasons: Sequence[Mapping[str, Any]] = ()
     pools: Sequence[Mapping[str, Any]] = ()
     cluster_sizes: Mapping[int, int] = field(default_factory=dict)

@@ -18,13 +18,20 @@ Figure = dict[str, Any]
 AXIS_COLOURS = {"A": "var(--a)", "mixed": "var(--mixed)", "B": "var(--b)", "unknown": "var(--unknown)"}
 
 
-def _layout(height: int, **more: Any) -> Figure:
+def themed(height: int, **more: Any) -> Figure:
+    """The layout of every figure, in the colours of the page.
+
+    Args:
+        height: CSS pixels.
+        more: keys of a plotly layout; an object is merged into what is here (``xaxis={"tickformat": ".0%"}``).
+    """
     axis = {
         "gridcolor": "var(--line)",
         "zerolinecolor": "var(--line)",
         "linecolor": "var(--line)",
         "automargin": True,
         "fixedrange": True,
+        "title": {"font": {"size": 12, "color": "var(--muted)"}, "standoff": 8},
     }
     layout: Figure = {
         "height": height,
@@ -42,13 +49,23 @@ def _layout(height: int, **more: Any) -> Figure:
         "xaxis": dict(axis),
         "yaxis": dict(axis),
     }
+    return _merged(layout, more)
+
+
+def _merged(layout: Figure, more: Mapping[str, Any]) -> Figure:
+    whole = dict(layout)
     for name, value in more.items():
-        layout[name] = {**layout[name], **value} if isinstance(layout.get(name), dict) else value
-    return layout
+        both = isinstance(whole.get(name), dict) and isinstance(value, dict)
+        whole[name] = _merged(whole[name], value) if both else value
+    return whole
 
 
-def funnel_figure(stages: Sequence[tuple[str, int]]) -> Figure:
-    """All days together: how many are left after each step, and the share of the first and of the step before."""
+def funnel_figure(stages: Sequence[tuple[str, int]], *, narrow: bool = False) -> Figure:
+    """All days together: how many are left after each step, and the share of the first and of the step before.
+
+    Args:
+        narrow: write counts alone, so that they fit beside a small bar.
+    """
     labels = [figure_text(name) for name, _ in stages]
     counts = [count for _, count in stages]
     trace = {
@@ -56,7 +73,7 @@ def funnel_figure(stages: Sequence[tuple[str, int]]) -> Figure:
         "orientation": "h",
         "y": labels,
         "x": counts,
-        "texttemplate": "%{value:,}  (%{percentInitial:.0%})",
+        "texttemplate": "%{value:,}" if narrow else "%{value:,}  (%{percentInitial:.0%})",
         "textposition": "auto",
         "insidetextfont": {"color": "var(--onbar)"},
         "marker": {"color": "var(--a)"},
@@ -64,7 +81,7 @@ def funnel_figure(stages: Sequence[tuple[str, int]]) -> Figure:
         "hovertemplate": "%{y}: %{x:,}<br>%{percentInitial:.1%} of the first, "
         "%{percentPrevious:.1%} of the step before<extra></extra>",
     }
-    layout = _layout(
+    layout = themed(
         44 * max(2, len(stages)) + 24,
         xaxis={"visible": False},
         yaxis={"type": "category", "showgrid": False},
@@ -73,8 +90,12 @@ def funnel_figure(stages: Sequence[tuple[str, int]]) -> Figure:
     return {"data": [trace], "layout": layout}
 
 
-def funnel_by_day_figure(funnels: Mapping[str, Sequence[tuple[str, int]]]) -> Figure:
-    """Day by stage: the cell says how many are left, its shade which share of the day's first stage that is."""
+def funnel_by_day_figure(funnels: Mapping[str, Sequence[tuple[str, int]]], *, narrow: bool = False) -> Figure:
+    """Day by stage: the cell says how many are left, its shade which share of the day's first stage that is.
+
+    Args:
+        narrow: shades alone, where no number would be legible.
+    """
     days = sorted(funnels)
     stages = list(dict.fromkeys(stage for day in days for stage, _ in funnels[day]))
     counts = [[dict(funnels[day]).get(stage) for stage in stages] for day in days]
@@ -91,10 +112,10 @@ def funnel_by_day_figure(funnels: Mapping[str, Sequence[tuple[str, int]]]) -> Fi
         "showscale": False,
         "xgap": 2,
         "ygap": 2,
-        "texttemplate": "%{text}",
+        "texttemplate": "" if narrow else "%{text}",
         "hovertemplate": "%{y}, %{x}<br>%{text} traces, %{z:.1%} of the day<extra></extra>",
     }
-    layout = _layout(
+    layout = themed(
         34 * len(days) + 140,  # on a narrow page the steps are written upright, and cut where there is no room
         xaxis={"type": "category", "side": "top", "showgrid": False},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
@@ -121,7 +142,7 @@ def axis_figure(axis: Mapping[str, Mapping[str, int]]) -> Figure:
                 "type": "bar",
                 "orientation": "h",
                 "name": figure_text(label),
-                "y": days,
+                "y": [f"{figure_text(day)} (n={sum(axis[day].values()):,})" for day in days],
                 "x": shares,
                 "customdata": counts,
                 "marker": {
@@ -136,11 +157,12 @@ def axis_figure(axis: Mapping[str, Mapping[str, int]]) -> Figure:
                 "hovertemplate": "%{y}: %{customdata:,} traces, %{x:.1%}<extra>%{fullData.name}</extra>",
             }
         )
-    layout = _layout(
+    layout = themed(
         34 * len(days) + 90,
         barmode="stack",
         bargap=0.3,
-        xaxis={"tickformat": ".0%", "range": [0, 1], "tickvals": [0, 0.25, 0.5, 0.75, 1]},
+        uniformtext={"minsize": 10, "mode": "hide"},
+        xaxis={"tickformat": ".0%", "range": [0, 1.002], "tickvals": [0, 0.25, 0.5, 0.75, 1]},
         yaxis={"type": "category", "autorange": "reversed"},
     )
     return {"data": traces, "layout": layout}
@@ -156,12 +178,13 @@ def reasons_figure(reasons: Sequence[Mapping[str, Any]], top: int = 12) -> Figur
         "x": [row["count"] for row in shown],
         "text": [f"{row['count']:,}" for row in shown],
         "textposition": "auto",
+        "textangle": 0,
         "cliponaxis": False,
         "insidetextfont": {"color": "var(--onbar)"},
         "marker": {"color": "var(--b)"},
         "hovertemplate": "%{y}: %{x:,}<extra></extra>",
     }
-    layout = _layout(
+    layout = themed(
         28 * max(1, len(shown)) + 50,
         bargap=0.3,
         xaxis={"showgrid": True, "rangemode": "tozero"},
@@ -183,7 +206,7 @@ def cluster_sizes_figure(sizes: Mapping[int, int]) -> Figure:
         "marker": {"color": "var(--a)"},
         "hovertemplate": "%{y:,} clusters of %{x} problems<extra></extra>",
     }
-    layout = _layout(
+    layout = themed(
         260,
         margin={"t": 24},
         bargap=0.3,
@@ -223,7 +246,7 @@ def scores_figure(scores: Sequence[Mapping[str, Any]]) -> Figure:
         if any(value is not None for value in baseline):
             hollow = {**point, "symbol": f"{symbol}-open", "line": {"width": 1.5}}
             traces.append({**marks, "name": f"baseline, {name}", "x": baseline, "marker": hollow})
-    layout = _layout(
+    layout = themed(
         54 * max(1, len(scores)) + 110,
         xaxis={"tickformat": ".0%", "range": [-0.02, 1.02]},
         yaxis={
@@ -269,7 +292,7 @@ def tasks_figure(tasks: Sequence[Mapping[str, Any]]) -> Figure:
                 },
             }
         )
-    layout = _layout(
+    layout = themed(
         max(54, 20 * len(policies)) * max(1, len(categories)) + 110,
         xaxis={"tickformat": ".0%", "range": [-0.02, 1.02]},
         yaxis={

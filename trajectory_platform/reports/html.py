@@ -1,117 +1,41 @@
-"""The report: one HTML file with everything inside, that opens offline and runs nothing but its own two scripts.
-
-The content security policy admits the two inline scripts by hash (plotly's library and the one that draws), inline
-styles and pictures from data URIs; every other source, and every connection, is refused. Text of third parties
-passes through ``html_text`` or ``figure_text``.
-"""
+"""The overview report: its sections, from :class:`ReportData`, on one self-contained page (``reports.page``)."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-from importlib.resources import files
 from typing import Any
 
 from trajectory_platform.reports import figures
+from trajectory_platform.reports.axis_section import axis_section
+from trajectory_platform.reports.cost_section import cost_section
 from trajectory_platform.reports.data import ReportData, total_funnel
 from trajectory_platform.reports.escape import html_text
+from trajectory_platform.reports.flow_section import flow_section
 from trajectory_platform.reports.mask_section import mask_section
+from trajectory_platform.reports.page import Figures, build_page
+from trajectory_platform.reports.strategy_section import strategy_section
 from trajectory_platform.reports.tables import Column, folded, nothing, table, with_interval
 from trajectory_platform.reports.task_section import tasks_section
 from trajectory_platform.reports.trust_section import contamination_section, judges_section
 
+_MOST_DAYS = 31  # in the figure of the days: each is a line of it
+
 
 def build_report(data: ReportData) -> str:
     """The page as text, about 5 MB because plotly's library is inside once; same data, same bytes."""
-    drawn = _Figures()
-    sections = [render(data, drawn) for _, _, render in _SECTIONS]
-    library, draw = _library(), _asset("report.js")
-    scripts = [_checked(library), _checked(draw)]
-    policy = (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
-        f"script-src {' '.join(_source_hash(script) for script in scripts)}"
-    )
-    links = "".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, _ in _SECTIONS)
-    bodies = "".join(
-        f'<section id="{anchor}"><h2>{title}</h2>{body}</section>'
-        for (anchor, title, _), body in zip(_SECTIONS, sections, strict=True)
-    )
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
-        f'<link rel="icon" href="data:,"><title>{html_text(data.title)}</title><style>{_asset("report.css")}</style>'
-        f'</head><body><header><h1>{html_text(data.title)}</h1><p class="lead">{html_text(data.subtitle)}</p>'
-        f'<nav aria-label="Sections">{links}</nav></header><main>{_tiles(data)}{bodies}</main>'
-        "<footer>Counts are traces unless said otherwise. Days are UTC days of the judgment. "
-        "This file is complete: it loads nothing and sends nothing.</footer>"
-        f"{drawn.blocks()}{''.join(f'<script>{script}</script>' for script in scripts)}</body></html>\n"
+    drawn = Figures()
+    sections = [(anchor, title, render(data, drawn)) for anchor, title, render in _SECTIONS]
+    return build_page(
+        title=data.title,
+        subtitle=data.subtitle,
+        tiles=data.tiles,
+        notes=data.notes,
+        sections=sections,
+        figures=drawn,
+        footer="Counts are traces unless said otherwise. Days are UTC days of the judgment.",
     )
 
 
-class _Figures:
-    """Collects the figures of a page, so that their data lies in blocks the browser does not execute."""
-
-    def __init__(self) -> None:
-        self._specs: list[figures.Figure] = []
-
-    def add(self, spec: figures.Figure, label: str) -> str:
-        """The placeholder of a figure; ``label`` is its accessible name."""
-        self._specs.append(spec)
-        number = len(self._specs)
-        height = spec["layout"]["height"]
-        return (
-            f'<div class="figure" id="figure-{number}" data-figure="figure-{number}-data" role="img" '
-            f'aria-label="{html_text(label)}" style="height:{height}px"></div>'
-        )
-
-    def blocks(self) -> str:
-        return "".join(
-            f'<script type="application/json" id="figure-{number}-data">{_json_block(spec)}</script>'
-            for number, spec in enumerate(self._specs, 1)
-        )
-
-
-def _json_block(spec: figures.Figure) -> str:
-    # `<` never appears, so neither `</script` nor `<!--` can end the block early
-    text = json.dumps(spec, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _library() -> str:
-    from plotly.offline import get_plotlyjs
-
-    return str(get_plotlyjs())
-
-
-def _asset(name: str) -> str:
-    return files("trajectory_platform.reports").joinpath("assets", name).read_text("utf-8")
-
-
-def _checked(script: str) -> str:
-    # Normalised as the browser's parser does, since the hash is taken over what the parser saw.
-    script = script.replace("\r\n", "\n").replace("\r", "\n")
-    lowered = script.lower()
-    if "</script" in lowered or "<!--" in script:
-        raise ValueError("a script that contains </script or <!-- cannot be put inline")
-    return script
-
-
-def _source_hash(script: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode('utf-8')).digest()).decode('ascii')}'"
-
-
-def _tiles(data: ReportData) -> str:
-    tiles = "".join(
-        f"<div><dt>{html_text(label)}</dt><dd>{html_text(value, 60)}</dd></div>" for label, value in data.tiles
-    )
-    notes = "".join(f'<p class="note">{html_text(note)}</p>' for note in data.notes)
-    return (f'<dl class="tiles">{tiles}</dl>' if tiles else "") + notes
-
-
-def _days(data: ReportData, drawn: _Figures) -> str:
+def _days(data: ReportData, drawn: Figures) -> str:
     if not data.days:
         return nothing("no day was read")
     counted = ("found", "moved_in", "moved_out", "accepted", "rejected")
@@ -130,7 +54,7 @@ def _days(data: ReportData, drawn: _Figures) -> str:
     )
 
 
-def _funnel(data: ReportData, drawn: _Figures) -> str:
+def _funnel(data: ReportData, drawn: Figures) -> str:
     total = total_funnel(data.funnels)
     if not total:
         return nothing("no trace was counted")
@@ -140,30 +64,52 @@ def _funnel(data: ReportData, drawn: _Figures) -> str:
         for (stage, left), earlier in zip(total, before, strict=False)
     ]
     columns: list[Column] = [("stage", "step", "word"), ("left", "left", "number"), ("lost", "lost here", "number")]
+    newest = {day: data.funnels[day] for day in sorted(data.funnels)[-_MOST_DAYS:]}
+    rest = len(data.funnels) - len(newest)
     return (
-        '<p class="muted">What is left after each step, all days together. The uses at the end overlap.</p>'
-        + drawn.add(figures.funnel_figure(total), "Funnel from raw pairs to training rows")
-        + "<h3>By day</h3>"
-        + drawn.add(figures.funnel_by_day_figure(data.funnels), "The same funnel for each day")
+        (flow_section(data.flow, drawn) if data.flow is not None else "")
+        + "<h3>What is left after each step</h3>"
+        + '<p class="muted">All days together. The uses at the end overlap.</p>'
+        + drawn.add(
+            figures.funnel_figure(total),
+            "Funnel from raw pairs to training rows",
+            figures.funnel_figure(total, narrow=True),
+        )
         + folded("The numbers of all days", table(columns, rows))
+        + "<h3>By day</h3>"
+        + (
+            f'<p class="muted">The last {_MOST_DAYS} of {len(data.funnels):,} days; the table has all.</p>'
+            if rest
+            else ""
+        )
+        + drawn.add(
+            figures.funnel_by_day_figure(newest),
+            "The same funnel for each day",
+            figures.funnel_by_day_figure(newest, narrow=True),
+        )
+        + folded("The numbers of each day", _funnel_days(data))
     )
 
 
-def _axis(data: ReportData, drawn: _Figures) -> str:
-    if not any(sum(counts.values()) for counts in data.axis.values()):
-        return nothing("no trace was readable")
-    labels = [*figures.AXIS_COLOURS, *sorted({x for c in data.axis.values() for x in c} - set(figures.AXIS_COLOURS))]
-    columns: list[Column] = [("day", "day", "word"), *((label, html_text(label), "number") for label in labels)]
-    rows = [{"day": day, **{label: data.axis[day].get(label, 0) for label in labels}} for day in sorted(data.axis)]
-    return (
-        '<p class="muted">A: the model made the calls itself. B: the agent\'s code made them. mixed: both. '
-        "unknown: the evidence does not tell. Decided by matching calls to the model's replies, not by a flag.</p>"
-        + drawn.add(figures.axis_figure(data.axis), "Share of each axis label by day")
-        + folded("The numbers", table(columns, rows))
-    )
+def _funnel_days(data: ReportData) -> str:
+    steps = [step for step, _ in total_funnel(data.funnels)]
+    columns: list[Column] = [("day", "day", "word"), *((step, html_text(step), "number") for step in steps)]
+    return table(columns, [{"day": day, **dict(data.funnels[day])} for day in sorted(data.funnels)])
 
 
-def _reasons(data: ReportData, drawn: _Figures) -> str:
+def _axis(data: ReportData, drawn: Figures) -> str:
+    return axis_section(data.axis, drawn)
+
+
+def _strategies(data: ReportData, drawn: Figures) -> str:
+    return strategy_section(data.strategies, drawn)
+
+
+def _cost(data: ReportData, drawn: Figures) -> str:
+    return cost_section(data.cost)
+
+
+def _reasons(data: ReportData, drawn: Figures) -> str:
     if not data.reasons:
         return nothing("no trace was rejected")
     columns: list[Column] = [("stage", "stage", "word"), ("reason", "reason", "text"), ("count", "traces", "number")]
@@ -174,7 +120,7 @@ def _reasons(data: ReportData, drawn: _Figures) -> str:
     )
 
 
-def _leaks(data: ReportData, drawn: _Figures) -> str:
+def _leaks(data: ReportData, drawn: Figures) -> str:
     if not data.pools:
         return nothing("no problem was seen")
     columns: list[Column] = [
@@ -205,7 +151,7 @@ def _leaks(data: ReportData, drawn: _Figures) -> str:
     return "".join(parts)
 
 
-def _scores(data: ReportData, drawn: _Figures) -> str:
+def _scores(data: ReportData, drawn: Figures) -> str:
     if not data.scores:
         return nothing("no checkpoint was measured")
     columns: list[Column] = [
@@ -243,19 +189,19 @@ def _scores(data: ReportData, drawn: _Figures) -> str:
     )
 
 
-def _tasks(data: ReportData, drawn: _Figures) -> str:
+def _tasks(data: ReportData, drawn: Figures) -> str:
     return tasks_section(data, drawn.add)
 
 
-def _judges(data: ReportData, drawn: _Figures) -> str:
+def _judges(data: ReportData, drawn: Figures) -> str:
     return judges_section(data, drawn.add)
 
 
-def _contamination(data: ReportData, drawn: _Figures) -> str:
+def _contamination(data: ReportData, drawn: Figures) -> str:
     return contamination_section(data)
 
 
-def _checkpoint(data: ReportData, drawn: _Figures) -> str:
+def _checkpoint(data: ReportData, drawn: Figures) -> str:
     if not data.checkpoint:
         return nothing("nothing was trained")
     return table(
@@ -264,11 +210,11 @@ def _checkpoint(data: ReportData, drawn: _Figures) -> str:
     )
 
 
-def _masks(data: ReportData, drawn: _Figures) -> str:
+def _masks(data: ReportData, drawn: Figures) -> str:
     return mask_section(data.loss_masks)
 
 
-def _lineage(data: ReportData, drawn: _Figures) -> str:
+def _lineage(data: ReportData, drawn: Figures) -> str:
     if not data.lineage:
         return nothing("no trace was followed")
     steps = "".join(
@@ -289,6 +235,7 @@ _SECTIONS = (
     ("axis", "Who made the calls", _axis),
     ("reasons", "Why traces were rejected", _reasons),
     ("judges", "Whether the judges can be trusted", _judges),
+    ("strategies", "Strategies and their long tail", _strategies),
     ("leaks", "Leak clusters and pools", _leaks),
     ("scores", "What the checkpoint does next", _scores),
     ("tasks", "What it achieves in the sandbox", _tasks),
@@ -296,4 +243,5 @@ _SECTIONS = (
     ("checkpoint", "The checkpoint", _checkpoint),
     ("trained", "What is trained in a row", _masks),
     ("lineage", "The path of one trace", _lineage),
+    ("cost", "Cost", _cost),
 )

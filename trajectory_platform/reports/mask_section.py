@@ -24,7 +24,8 @@ def mask_section(masks: Sequence[Mapping[str, Any]]) -> str:
     """One picture per checkpoint.
 
     Args:
-        masks: ``loss_mask.json`` of checkpoints, each with ``checkpoint_id`` (and ``stage``) added.
+        masks: ``loss_mask.json`` of checkpoints, each with ``checkpoint_id`` (and ``stage``) added, and
+            ``withheld`` where its text may not be shown any more.
     """
     if not masks:
         return nothing("no checkpoint says what was trained in a row")
@@ -50,6 +51,11 @@ def _picture(mask: Mapping[str, Any]) -> str:
     share = f" ({trained / tokens:.0%})" if tokens else ""
     name = html_text(mask.get("checkpoint_id") or mask.get("stage") or "checkpoint", 120)
     kind = "on down" if mask.get("label") is False else "on"
+    if mask.get("withheld"):
+        return (
+            f"<h3>{name}</h3><p>A row of {tokens:,} tokens, {trained:,} trained{share}. Its text is not shown: the "
+            f"trace is {html_text(mask['withheld'], 40)} by now.</p>"
+        )
     stretches = "".join(_stretch(stretch, kind) for stretch in mask.get("stretches") or ())
     more = int(mask.get("left_out_stretches") or 0)
     rest = f'<p class="muted">{more:,} further stretches are not shown.</p>' if more else ""

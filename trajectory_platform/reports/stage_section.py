@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from trajectory_platform.reports.data import ReportData
+from collections.abc import Sequence
+
 from trajectory_platform.reports.tables import Column, Row, table, with_interval
 
 
-def stages_table(data: ReportData) -> str:
-    """What each stage of the run solves on the same problems, and what it added; "" where nothing was trained."""
-    if not data.stages:
+def stages_table(rows: Sequence[Row]) -> str:
+    """What each stage of a run solves on the same problems, and what it added (``stages.stage_table``); "" without
+    any. pass@1 is the success rate, so a column of it alone is left out."""
+    if not rows:
         return ""
-    ks = sorted({k for row in data.stages for k, value in row.get("pass_at", {}).items() if value is not None})
+    ks = sorted({k for row in rows for k, value in row.get("pass_at", {}).items() if value is not None})
+    ks = [] if ks == [1] else ks
     columns: list[Column] = [
         ("stage", "stage", "word"),
-        ("traces", "traces", "number"),
         ("success_shown", "success (interval)", "word"),
+        ("gain", "points on the stage before (interval)", "word"),
+        ("seen", "sees above", "word"),
+        ("clusters", "evaluable clusters", "number"),
+        ("excluded", "contaminated, left out", "number"),
         *((f"pass_{k}", f"pass@{k}", "share") for k in ks),
         ("process_shown", "process score", "word"),
         ("hallucinated", "hallucinated ids", "share"),
         ("truncated", "cut by a limit", "share"),
-        ("gain", "points on the stage before (interval)", "word"),
-        ("seen", "sees differences above", "word"),
+        ("traces", "traces", "number"),
         ("remark", "remark", "text"),
     ]
-    return f"<h3>Stage by stage</h3>{table(columns, [_row(row, ks) for row in data.stages])}"
+    shown = [_row(row, ks) for row in rows]
+    return table(
+        [one for one in columns if one[0] == "stage" or any(row.get(one[0]) not in (None, "") for row in shown)], shown
+    )
 
 
 def _row(row: Row, ks: list[int]) -> Row:

@@ -8,7 +8,9 @@ from typing import Any
 from trajectory_platform.reports.escape import html_text
 
 Row = Mapping[str, Any]
-Column = tuple[str, str, str]  # key, heading, kind: word (one line) | text (may wrap) | number | share | check
+# key, heading, kind: word (one line) | text (may wrap) | number | float (one decimal) | money | share | check |
+# html (escaped by the caller)
+Column = tuple[str, str, str]
 
 
 def table(columns: Sequence[Column], rows: Iterable[Row], foot: Row | None = None) -> str:
@@ -22,6 +24,8 @@ def table(columns: Sequence[Column], rows: Iterable[Row], foot: Row | None = Non
 
 
 def _cell_class(kind: str) -> str:
+    if kind == "html":
+        return ' class="text"'
     return f' class="{kind}"' if kind in ("word", "text") else ' class="number"'
 
 
@@ -30,8 +34,14 @@ def _cell(value: Any, kind: str) -> str:
         return '<td class="number ok">yes</td>' if value == 0 else f'<td class="number bad">no: {value:+,}</td>'
     if value is None:
         return f'<td{_cell_class(kind)}><span class="muted">–</span></td>'
+    if kind == "html":
+        return f'<td class="text">{value}</td>'
     if kind == "share":
         return f'<td class="number">{value:.1%}</td>'
+    if kind == "float":
+        return f'<td class="number">{value:,.1f}</td>'
+    if kind == "money":
+        return f'<td class="number">{value:,.{4 if 0 < value < 1 else 2}f}</td>'
     if kind == "number":
         return f'<td class="number">{value:,}</td>'
     if isinstance(value, list | tuple):
@@ -50,8 +60,21 @@ def folded(title: str, body: str) -> str:
 
 
 def with_interval(row: Row, key: str) -> str | None:
-    """A share with its interval, from ``key``, ``key_low`` and ``key_high``."""
+    """A share with its interval, from ``key``, ``key_low`` and ``key_high``; an asterisk where ``key_note`` is set."""
     value, low, high = row.get(key), row.get(f"{key}_low"), row.get(f"{key}_high")
     if value is None:
         return None
-    return f"{value:.1%}" if low is None or high is None else f"{value:.1%} ({low:.1%} to {high:.1%})"
+    if low is None or high is None:
+        return f"{value:.1%}"
+    return f"{value:.1%} ({low:.1%} to {high:.1%}){'*' if row.get(f'{key}_note') else ''}"
+
+
+def footnote(rows: Iterable[Row], keys: Sequence[str]) -> str:
+    """What the asterisks of ``with_interval`` mean; "" where none of these rows has one."""
+    notes = {
+        str(row[f"{key}_note"])
+        for row in rows
+        for key in keys
+        if row.get(f"{key}_note") and None not in (row.get(key), row.get(f"{key}_low"), row.get(f"{key}_high"))
+    }
+    return "".join(f'<p class="muted">* {html_text(note)}</p>' for note in sorted(notes))

@@ -49,7 +49,7 @@ def tasks_section(data: ReportData, add: Callable[[figures.Figure, str], str]) -
     ]
     return (
         (f'<p class="muted">{html_text(data.tasks_note)}</p>' if data.tasks_note else "")
-        + stages_table(data)
+        + (f"<h3>Stage by stage</h3>{stages_table(data.stages)}" if data.stages else "")
         + add(figures.tasks_figure(data.tasks), "Success in the sandbox per category and policy, with intervals")
         + table(columns, rows)
         + _pairs(data)

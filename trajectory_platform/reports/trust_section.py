@@ -67,4 +67,6 @@ def _score(measured: Mapping[str, Any]) -> str | None:
         return None
     success = measured["success"]
     words = f"{measured['problems']:,} problems"
+    if measured.get("clusters") is not None:
+        words += f" in {measured['clusters']:,} clusters"
     return words if success is None else f"{success:.1%} of {words}"

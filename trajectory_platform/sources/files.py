@@ -2,6 +2,7 @@
 
     {root}/{YYYY-MM-DD}/runs.jsonl | problems.jsonl | agent_versions.jsonl | suite.json
     {root}/{YYYY-MM-DD}/artifacts/{eval_run_id}/{problem_id}.json.gz
+    {root}/{YYYY-MM-DD}/fetch.json | fetch_pairs.jsonl   where the day was fetched from the API (``sources.oro_api``)
     {root}/{YYYY-MM-DD}/catalogue/products.jsonl   or   {root}/catalogue/products.jsonl
 
 Only files that a listing returned are opened: no path is ever built from an id found in a file. Listing files are
@@ -25,6 +26,8 @@ from trajectory_platform.sources.stores import LocalStore, S3Store
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _ARTIFACT_SUFFIXES = (".json.gz", ".jsonl.gz", ".json", ".jsonl", ".gz")
 _CATALOGUE = "catalogue/products.jsonl"
+FETCH_FILE = "fetch.json"
+PAIRS_FILE = "fetch_pairs.jsonl"
 
 _RUN_TIMES = ("invalidated_at", "completed_at", "last_heartbeat_at", "claimed_at", "updated_at")
 _AGENT_TIMES = ("code_available_at", "released_at", "submitted_at", "updated_at")
@@ -52,6 +55,9 @@ class RawDay:
 
     ``runs`` and ``agent_versions`` hold one record per id (the latest). ``problems`` holds every readable line: one
     pair may be named by several, and which one counts is decided per validator result (``traces.inventory``).
+    ``fetch`` is what ``fetch.json`` says of a day that was fetched from the API, else None. ``unfetched`` maps
+    (eval_run_id, problem_id) to why the artifact of that pair is not there (``state``, ``reason``, and ``stratum`` and
+    ``probability`` of a sampled day): found and not fetched is not the same as absent.
     """
 
     day: date
@@ -63,6 +69,8 @@ class RawDay:
     faults: list[Fault] = field(default_factory=list)
     exists: bool = False
     catalogue_uri: str | None = None
+    fetch: dict[str, Any] | None = None
+    unfetched: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
 
 
 class FileSource:
@@ -108,8 +116,14 @@ class FileSource:
         raw.faults += faults
         raw.suite = self._suite(raw, files)
         self._list_artifacts(raw, files, f"{folder}/artifacts/")
+        self._fetch_notes(raw, files)
         raw.faults.sort(key=lambda entry: (entry["file"], entry["line"] or 0, entry["reason"], entry["detail"]))
         return raw
+
+    def catalogue_of(self, day: date) -> str | None:
+        """The catalogue a day is scored against (its own, else the one beside all days), without reading the day."""
+        folder = day.isoformat()
+        return self._catalogue(folder, dict(self._store.walk(f"{folder}/catalogue")))
 
     def read(self, uri: str) -> bytes:
         """The bytes of one listed file.
@@ -123,10 +137,11 @@ class FileSource:
     def digest(self, day: date) -> str:
         """Content digest of a day folder: over the sorted (path inside the folder, SHA-256 of the bytes).
 
-        Names, dates and owners of files play no part; a file that cannot be read is digested by the reason.
+        Names, dates and owners of files play no part; a file that cannot be read is digested by the reason. Neither
+        does ``fetch.json``, which tells when the API was looked at.
         """
         folder = day.isoformat()
-        uris = [uri for uri, _ in self._store.walk(folder)]
+        uris = [uri for uri, _ in self._store.walk(folder) if uri != f"{folder}/{FETCH_FILE}"]
         with ThreadPoolExecutor(self.parallel_reads) as pool:
             contents = pool.map(self._content_digest, uris)
             items = [item for uri, content in zip(uris, contents, strict=True) for item in (uri, content)]
@@ -183,6 +198,18 @@ class FileSource:
             if not isinstance(item, dict):
                 raw.faults.append(fault("suite.json", None, "not_an_object", f"problems[{number}]"))
         return suite
+
+    def _fetch_notes(self, raw: RawDay, files: dict[str, int]) -> None:
+        """What the fetch of the day left beside its listing files; a day of another origin has none."""
+        folder = raw.day.isoformat()
+        if f"{folder}/{FETCH_FILE}" in files and (data := self._listing_file(raw, files, FETCH_FILE)) is not None:
+            value, faults = parse_object(data, FETCH_FILE)
+            raw.fetch = value if isinstance(value, dict) else None
+            raw.faults += faults
+        if f"{folder}/{PAIRS_FILE}" in files:
+            for line in self._lines(raw, files, PAIRS_FILE):
+                if line.get("state") != "fetched":
+                    raw.unfetched[(str(line.get("eval_run_id")), str(line.get("problem_id")))] = line
 
     def _list_artifacts(self, raw: RawDay, files: dict[str, int], prefix: str) -> None:
         for uri, size in files.items():

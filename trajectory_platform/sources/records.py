@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from trajectory_platform import jsontext
@@ -47,7 +48,7 @@ def parse_lines(data: bytes, file: str) -> tuple[list[dict[str, Any]], list[Faul
         for repair, count in sorted(parsed.repairs.items()):
             faults.append(fault(file, number, repair, f"{count} repaired"))
         if jsontext.NON_FINITE in parsed.repairs:
-            _keep_score_texts(parsed.value, text)
+            keep_score_texts(parsed.value, text)
         records.append(parsed.value)
     return records, faults
 
@@ -66,26 +67,33 @@ def parse_object(data: bytes, file: str) -> tuple[Any, list[Fault]]:
     ]
 
 
-def _keep_score_texts(record: dict[str, Any], text: bytes) -> None:
+def keep_score_texts(value: Any, text: bytes) -> None:
     """Note the raw token of a reasoning score that was no finite number beside its repaired null.
 
     A NaN verdict must stay distinguishable from "not judged" (domain 2.6, 8.6).
+
+    Args:
+        value: what ``jsontext.parse`` made of ``text``: a problem entry, or an answer that lists some in ``problems``.
     """
 
     def non_finite(token: str) -> _Token:
         return _Token(token)
 
     def number(token: str) -> float | _Token:
-        value = float(token)
-        return value if math.isfinite(value) else _Token(token)
+        finite = float(token)
+        return finite if math.isfinite(finite) else _Token(token)
 
     raw = json.loads(text, parse_constant=non_finite, parse_float=number)
-    results, originals = record.get("validator_results"), raw.get("validator_results")
-    if not isinstance(results, list) or not isinstance(originals, list):
+    if not isinstance(value, dict):
         return
-    for result, original in zip(results, originals, strict=True):
-        if isinstance(original, dict) and isinstance(original.get("reasoning_score"), _Token):
-            result[SCORE_TEXT] = str(original["reasoning_score"])
+    entries = [(value, raw)]
+    if isinstance(value.get("problems"), list):
+        entries += zip(value["problems"], raw["problems"], strict=True)
+    for entry, original in entries:
+        if isinstance(entry, dict) and isinstance(entry.get("validator_results"), list):
+            for result, source in zip(entry["validator_results"], original["validator_results"], strict=True):
+                if isinstance(result, dict) and isinstance(source.get("reasoning_score"), _Token):
+                    result[SCORE_TEXT] = str(source["reasoning_score"])
 
 
 class _Token(str):
@@ -142,3 +150,13 @@ def _last_time(record: Mapping[str, Any], times: tuple[str, ...]) -> float:
 
 def _digest(record: Mapping[str, Any]) -> str:
     return digest_json(record)
+
+
+def naive_time(value: Any) -> bool:
+    """Whether a text is a time without a zone: it is read as UTC (``identity.parse_utc``), and flagged (case I07)."""
+    if not isinstance(value, str):
+        return False
+    try:
+        return datetime.fromisoformat(value.strip()).tzinfo is None
+    except ValueError:
+        return False

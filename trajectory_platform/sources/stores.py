@@ -1,25 +1,23 @@
 """Where raw files lie: a local folder or an S3 prefix. Both list completely and read whole files.
 
-The platform never writes here. Paths are relative to the root and separated by ``/``.
+Only a fetch from the API writes here (``sources.raw_day_writer``). Paths are relative to the root, separated by ``/``.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import stat
-from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-from trajectory_platform.errors import Abort, PlatformError, RejectRow, RetryLater
-from trajectory_platform.identity import parse_utc
+from trajectory_platform.errors import Abort, RejectRow
+from trajectory_platform.lake.object_store import TRIES as TRIES
+from trajectory_platform.lake.object_store import attempt as attempt
+from trajectory_platform.lake.object_store import classify_storage_error as classify_storage_error
+from trajectory_platform.lake.object_store import connect_s3 as connect_s3
 
 if TYPE_CHECKING:
     import pyarrow.fs
-
-T = TypeVar("T")
-TRIES = 2  # a storage call that may pass is tried once more, signed anew; never endlessly
 
 
 class LocalStore:
@@ -149,21 +147,6 @@ def _storable(uri: str) -> str:
     return uri.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def connect_s3() -> pyarrow.fs.S3FileSystem:
-    """An S3 file system configured by ``AWS_ENDPOINT_URL``, ``AWS_REGION`` and the usual credential variables."""
-    import pyarrow.fs
-
-    options: dict[str, Any] = {
-        "region": os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    }
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if endpoint:
-        scheme, _, address = endpoint.rpartition("://")
-        options["endpoint_override"] = address.rstrip("/")
-        options["scheme"] = scheme or "https"
-    return pyarrow.fs.S3FileSystem(connect_timeout=10, request_timeout=60, **options)
-
-
 def check_uri(uri: str) -> None:
     """Refuse a uri that is absolute, climbs, or could not have come from a listing.
 
@@ -173,76 +156,3 @@ def check_uri(uri: str) -> None:
     parts = PurePosixPath(uri).parts
     if not uri or "\x00" in uri or uri.startswith("/") or "://" in uri or ".." in parts or os.path.isabs(uri):
         raise RejectRow("outside_root", f"{uri!a} is no relative path below the data root")
-
-
-def attempt(call: Callable[[], T], *, what: str) -> T:
-    """Run a storage call at most twice; errors come out classified (each try is signed anew)."""
-    for number in range(1, TRIES + 1):
-        try:
-            return call()
-        except (OSError, ValueError) as error:
-            classified = classify_storage_error(error, what=what)
-            if number == TRIES or not isinstance(classified, RetryLater):
-                raise classified from error
-    raise AssertionError("unreachable: the last try returns or raises")
-
-
-_SKEW_CODES = ("RequestTimeTooSkewed", "RequestExpired")
-_BUSY_CODES = ("SlowDown", "TooManyRequests", "Throttling", "RequestLimitExceeded")
-
-
-def classify_storage_error(error: BaseException | Mapping[str, Any], *, what: str = "") -> PlatformError:
-    """A storage error as what the runner does with it.
-
-    Args:
-        error: an exception of pyarrow, or a mapping ``{status, code, request_time, server_time}`` of an HTTP answer.
-        what: the object asked for, for the message.
-
-    Returns:
-        ``RetryLater`` (``clock_skew`` with the offset in words, ``rate_limited``, ``storage_unavailable``),
-        ``RejectRow("not_found")``, or ``Abort`` where credentials are refused.
-    """
-    if isinstance(error, Mapping):
-        code, status, text = str(error.get("code") or ""), error.get("status"), str(error.get("message") or "")
-        offset = _offset_s(error.get("request_time"), error.get("server_time"))
-    else:
-        text = str(error)
-        code = text
-        found = re.search(r"HTTP(?: status(?: code)?)? ?:? ?(\d{3})|HTTPCode[:= ]+(\d{3})", text)
-        status = int(found.group(1) or found.group(2)) if found else None
-        offset = _offset_in_text(text)
-    if any(name in code for name in _SKEW_CODES):
-        return RetryLater("clock_skew", _skew_words(offset), None)
-    if any(name in code for name in _BUSY_CODES) or status in (429, 503):
-        return RetryLater("rate_limited", f"storage asks to slow down: {what!a}", 5.0)
-    if isinstance(error, FileNotFoundError) or status == 404 or "NoSuchKey" in code or "NoSuchBucket" in code:
-        return RejectRow("not_found", f"{what!a}")
-    if status in (401, 403) or "AccessDenied" in code or "ACCESS_DENIED" in code or "InvalidAccessKeyId" in code:
-        return Abort(f"storage refuses access to {what!a}: check the AWS_* variables")
-    return RetryLater("storage_unavailable", f"{what!a}: {text[:300]}", 30.0)
-
-
-def _offset_s(request_time: Any, server_time: Any) -> float | None:
-    """Seconds by which the server's clock is ahead of the request's, or None."""
-    asked, answered = parse_utc(request_time), parse_utc(server_time)
-    return None if asked is None or answered is None else (answered - asked).total_seconds()
-
-
-def _offset_in_text(text: str) -> float | None:
-    request = re.search(r"RequestTime\W+(\d{8}T\d{6}Z)", text)
-    server = re.search(r"ServerTime\W+(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)", text)
-    return _offset_s(request.group(1), server.group(1)) if request and server else None
-
-
-def _skew_words(offset: float | None) -> str:
-    advice = (
-        "the clocks differ by more than the 15 minutes that are allowed; credentials are not at fault; set the clock"
-    )
-    if offset is None:
-        return f"clock skew: {advice}"
-    seconds = abs(round(offset))
-    side = "behind" if offset > 0 else "ahead of"
-    return (
-        f"clock skew: this machine's clock is {seconds // 60} min {seconds % 60} s {side} the server's "
-        f"(offset_s={round(offset)}); {advice}"
-    )

@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 from trajectory_platform.errors import FailPartition, RejectRow
 
 if TYPE_CHECKING:
+    from trajectory_platform.lake.manifests import Manifest
     from trajectory_platform.sandbox.product_files import Source
     from trajectory_platform.sandbox.products import ProductCatalogue
     from trajectory_platform.sandbox.tools import World
@@ -114,6 +115,19 @@ def catalogue_facts(ctx: StageContext) -> dict[str, Any]:
                 "digest": digest,
             }
     return {"day": None, "products": 0, "skipped_lines": 0, "digest": "none"}
+
+
+def judged_without(judged: Manifest) -> bool:
+    """Whether a judged day had no catalogue and most of its traces have no outcome: all that asks for a product's
+    attributes is then ``no_catalogue``."""
+    counts = judged.summary
+    scored = int(counts.get("success", 0)) + int(counts.get("failure", 0))
+    return judged.inputs.get("catalogue") == "none" and int(counts.get("unscorable", 0)) > scored
+
+
+def catalogue_place(data_root: str) -> str:
+    """Where the catalogue of all days belongs."""
+    return f"{data_root.rstrip('/')}/catalogue/products.jsonl"
 
 
 def _read(ctx: StageContext, file: _File) -> ProductCatalogue:

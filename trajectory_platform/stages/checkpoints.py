@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trajectory_platform.errors import FailPartition
 from trajectory_platform.lake import tables
+from trajectory_platform.lake.manifests import slot
 from trajectory_platform.lineage import ledger
 from trajectory_platform.stages.context import (
     Output,
@@ -184,8 +185,9 @@ def beside_others(
     others = pc.field("stage") == part["stage"]
     if name is not None:
         others &= pc.field("checkpoint_id") != name
+    onto = ctx.lake.state(slot(table, day, part))
     present = ctx.lake.read(table, [day], filter=others)
-    return Output(table, pa.concat_tables([present, rows.cast(table.schema())]), part=part)
+    return Output(table, pa.concat_tables([present, rows.cast(table.schema())]), part=part, onto=onto)
 
 
 def traced_rows(ctx: StageContext, day: str, name: str) -> pa.Table:

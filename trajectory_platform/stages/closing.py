@@ -195,6 +195,7 @@ def _task_row(entry: dict[str, Any]) -> dict[str, Any]:
         "success": entry["success_rate"]["value"],
         "success_low": interval.get("low"),
         "success_high": interval.get("high"),
+        "success_note": interval.get("note"),
         "pass_at": {int(k): one["value"] for k, one in entry["pass_at_k"].items()},
         "lenient": entry["lenient_success_rate"]["value"],
         "truncated": entry["truncated"]["value"],

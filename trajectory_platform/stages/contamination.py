@@ -15,6 +15,9 @@ from trajectory_platform.errors import Abort
 from trajectory_platform.lake import tables
 from trajectory_platform.lineage import ledger
 from trajectory_platform.lineage.retractions import RETRACTED, tombstones
+from trajectory_platform.stages.benchmark_pool import benchmark_cost as benchmark_cost
+from trajectory_platform.stages.benchmark_pool import benchmark_text as benchmark_text
+from trajectory_platform.stages.benchmark_pool import newly_sealed as newly_sealed
 from trajectory_platform.stages.context import Output, Produced, StageContext, StageResult, input_digests, run_stage
 from trajectory_platform.stages.retraction import retraction_inputs
 from trajectory_platform.stages.splits import days_up_to
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 USES = {"train": "sft", "desirable": "kto_desirable", "undesirable": "kto_undesirable"}  # role -> use it must have
 _OF_THE_CORPUS = (*USES, "reference")  # roles whose rows are accepted traces of miners (or generated ones)
+EVALUATED = "benchmark_evaluated"
+"""Pool of a benchmark problem under its own key, where a checkpoint was evaluated on it."""
 _NAMED = 20
 
 
@@ -171,8 +176,10 @@ def _rows(
     for name, key in zip(scores["checkpoint_id"].to_pylist(), scores["problem_key"].to_pylist(), strict=True):
         evaluated.setdefault(name, set()).add(key)
     seen = contamination.seen_by(traced.to_pylist(), clusters, pieces.of(traced, files))
-    common = _held_out(clusters) + _of_benchmarks(ctx, day, clusters, files)
-    asked = {one.checkpoint_id: _asked(common, clusters, evaluated.get(one.checkpoint_id, set())) for one in seen}
+    of_benchmarks = _of_benchmarks(ctx, day, clusters, files)
+    common = _held_out(clusters) + of_benchmarks
+    tied = _by_own_key(of_benchmarks)
+    asked = {one.checkpoint_id: _asked(common, clusters, tied, evaluated.get(one.checkpoint_id, set())) for one in seen}
     return contamination.contamination_rows(
         seen, asked, contamination.near_clusters(hints, clusters), day=day, stage=stage
     )
@@ -194,8 +201,19 @@ def _held_out(clusters: pa.Table) -> list[Asked]:
     return [Asked(key, pool, (cluster,)) for key, pool, cluster in rows if pool != "train"]
 
 
-def _asked(common: Sequence[Asked], clusters: pa.Table, evaluated: set[str]) -> list[Asked]:
-    """The common problems, and those of the train pool or of no cluster that a checkpoint was evaluated on."""
+def _by_own_key(of_benchmarks: Iterable[Asked]) -> dict[str, tuple[str, ...]]:
+    """Problem key of a benchmark problem, as scores have it -> the clusters it is tied to."""
+    found: dict[str, set[str]] = {}
+    for one in of_benchmarks:
+        found.setdefault(one.problem_key.rpartition(":")[2], set()).update(one.cluster_ids)
+    return {key: tuple(sorted(clusters)) for key, clusters in found.items()}
+
+
+def _asked(
+    common: Sequence[Asked], clusters: pa.Table, tied: Mapping[str, tuple[str, ...]], evaluated: set[str]
+) -> list[Asked]:
+    """The common problems, and those that a checkpoint was evaluated on and that are of the train pool, of a benchmark
+    (under their own key too, as in its scores) or of no cluster."""
     from trajectory_platform.splits.contamination import Asked
 
     further = evaluated - {one.problem_key for one in common}
@@ -204,7 +222,8 @@ def _asked(common: Sequence[Asked], clusters: pa.Table, evaluated: set[str]) -> 
     names = ("problem_key", "pool", "cluster_id")
     facts = {row["problem_key"]: row for row in clusters.select(names).to_pylist() if row["problem_key"] in further}
     known = [Asked(key, row["pool"], (row["cluster_id"],)) for key, row in facts.items()]
-    return [*common, *known, *(Asked(key, "", ()) for key in further - facts.keys())]
+    strange = sorted(further - facts.keys())
+    return [*common, *known, *(Asked(key, EVALUATED if key in tied else "", tied.get(key, ())) for key in strange)]
 
 
 def _of_benchmarks(ctx: StageContext, day: str, clusters: pa.Table, files: Sequence[BenchmarkProblems]) -> list[Asked]:
@@ -252,7 +271,8 @@ def _summary(traced: pa.Table, rows: pa.Table, stale: Sequence[Mapping[str, Any]
 def contamination_report(ctx: StageContext, day: str) -> list[dict[str, Any]]:
     """Per checkpoint as of a day, for reports: rows {checkpoint_id, flags, all, clean, contaminated, near}.
 
-    ``flags`` are the reasons of the summary in words; the others ``contamination.clean_and_dirty_scores``.
+    ``flags`` are the reasons of the summary in words; the others ``contamination.clean_and_dirty_scores``, each with
+    the number of its ``clusters``.
     """
     from trajectory_platform.splits.contamination import clean_and_dirty_scores
 
@@ -260,19 +280,41 @@ def contamination_report(ctx: StageContext, day: str) -> list[dict[str, Any]]:
     flagged: dict[str, dict[str, int]] = {}
     for manifest in ctx.lake.manifests(tables.CONTAMINATION, [day]):
         flagged |= dict((manifest.summary or {}).get("flagged", {}))
-    columns = ["checkpoint_id", "problem_key", "outcome", "success"]
-    scores = ctx.lake.read(tables.EVAL_SCORES, days_up_to(ctx, tables.EVAL_SCORES, day), columns=columns)
-    measured = clean_and_dirty_scores(scores.to_pylist(), rows)
+    columns = ["checkpoint_id", "problem_key", "outcome", "success", "cluster_id"]
+    scores = ctx.lake.read(tables.EVAL_SCORES, days_up_to(ctx, tables.EVAL_SCORES, day), columns=columns).to_pylist()
+    measured = clean_and_dirty_scores(scores, rows)
+    inside = _clusters_of(scores, rows)
     names = sorted({row["checkpoint_id"] for row in rows} | flagged.keys())
     nothing: dict[str, Any] = {"problems": 0, "attempts": 0, "success": None}
     return [
         {
             "checkpoint_id": name,
             "flags": [f"{count} {reason.replace('_', ' ')}" for reason, count in flagged.get(name, {}).items()],
-            **{group: measured.get(name, {}).get(group, nothing) for group in ("all", "clean", "contaminated", "near")},
+            **{
+                group: {**measured.get(name, {}).get(group, nothing), "clusters": len(inside.get((name, group), ()))}
+                for group in _GROUPS
+            },
         }
         for name in names
     ]
+
+
+_GROUPS = ("all", "clean", "contaminated", "near")
+
+
+def _clusters_of(
+    scores: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]
+) -> dict[tuple[str, str], set[str]]:
+    """(checkpoint, group of ``clean_and_dirty_scores``) -> the clusters of its scored problems."""
+    status = {(row["checkpoint_id"], row["problem_key"]): row["status"] for row in rows}
+    within = {"clean": ("all", "clean"), "near": ("all", "clean", "near"), "same_cluster": ("all", "contaminated")}
+    found: dict[tuple[str, str], set[str]] = {}
+    for row in scores:
+        if row["outcome"] != "no_reward":
+            told = status.get((row["checkpoint_id"], row["problem_key"]), "")
+            for group in within.get(told, ("all",)):
+                found.setdefault((row["checkpoint_id"], group), set()).add(row["cluster_id"])
+    return found
 
 
 def contamination_text(ctx: StageContext, day: str) -> str:
@@ -292,7 +334,7 @@ def contamination_text(ctx: StageContext, day: str) -> str:
 def _share(measured: Mapping[str, Any]) -> str:
     if measured["success"] is None:
         return "none"
-    return f"{measured['success']:.1%} of {measured['problems']}"
+    return f"{measured['success']:.1%} of {measured['problems']} in {measured['clusters']} clusters"
 
 
 def seen_of(
@@ -338,51 +380,3 @@ def _one(rows: Iterable[dict[str, Any]], start: str) -> dict[str, Any]:
         told = "is in no held-out pool and was not evaluated" if not found else f"fits {len(found)} problems"
         raise Abort(f"problem {shown(start, _NAMED)!a} {told}")
     return found[0]
-
-
-def benchmark_cost(ctx: StageContext, name: str) -> list[dict[str, Any]]:
-    """What training would lose if a registered benchmark were sealed: see ``benchmarks.cost_per_day``.
-
-    Counted on the newest published window, whether the benchmark is sealed there already or not.
-
-    Raises:
-        Abort: no such benchmark, its file cannot be read, or no splits were published.
-    """
-    from trajectory_platform.splits import benchmarks
-
-    chosen = [one for one in ctx.settings.benchmarks if one.name == name]
-    if not chosen:
-        known = ", ".join(one.name for one in ctx.settings.benchmarks) or "none"
-        raise Abort(f"benchmark {shown(name)!a} is not registered; registered: {known}")
-    days = ctx.lake.days(tables.LEAK_GUARDED_SPLITS)
-    if not days:
-        raise Abort(f"no splits in {ctx.settings.lake_uri}: run 'trajectory-platform train sft' first")
-    day = days[-1]
-    problems = ctx.lake.read(tables.PROBLEM_SUITES, days_up_to(ctx, tables.PROBLEM_SUITES, day))
-    links = ctx.lake.read(tables.JUDGED_TRACES, days_up_to(ctx, tables.JUDGED_TRACES, day))
-    clusters = ctx.lake.read(tables.LEAK_CLUSTERS, [day])
-    [file] = benchmarks.load(chosen, benchmarks.registered(chosen))
-    hit = benchmarks.overlapping(problems, links, clusters, file)
-    return benchmarks.cost_per_day(ctx.lake.read(tables.LEAK_GUARDED_SPLITS, [day]), hit)
-
-
-def benchmark_text(ctx: StageContext, name: str) -> str:
-    """``benchmark_cost`` for people."""
-    rows = benchmark_cost(ctx, name)
-    lost, train = sum(row["lost"] for row in rows), sum(row["train_traces"] for row in rows)
-    lines = [f"sealing benchmark {shown(name)} takes {lost} of {train} training traces:"]
-    lines += [f"  {row['day']}  {row['lost']:>6} of {row['train_traces']:>6}  {row['share']:>6.1%}" for row in rows]
-    return "\n".join(lines)
-
-
-def newly_sealed(ctx: StageContext, day: str) -> list[str]:
-    """Benchmarks that the settings declare sealed and the newest clusters up to ``day`` do not: what they cost is to be
-    shown (``benchmark_text``) before they are applied."""
-    days = days_up_to(ctx, tables.LEAK_CLUSTERS, day)
-    manifest = ctx.lake.manifest(tables.LEAK_CLUSTERS, days[-1]) if days else None
-    then = manifest.inputs if manifest is not None else {}
-    return [
-        one.name
-        for one in ctx.settings.benchmarks
-        if one.sealed and not str(then.get(f"benchmark/{one.name}", "")).startswith("sealed:")
-    ]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from trajectory_platform.lake.manifests import Manifest
+    from trajectory_platform.lake.publish import State
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class StageContext:
 
     @cached_property
     def lake(self) -> Lake:
-        return Lake(self.settings.lake_uri)
+        return Lake(self.settings.lake_uri, self.settings.lake_local)
 
     @cached_property
     def source(self) -> FileSource:
@@ -59,12 +60,17 @@ Stage = Callable[[StageContext, str], StageResult]
 
 @dataclass(frozen=True)
 class Output:
-    """One table a stage publishes: its rows and the checks that must hold before the commit."""
+    """One table a stage publishes: its rows and the checks that must hold before the commit.
+
+    ``onto`` is the slot as it was before rows of it were read that ``data`` holds again: what another process adds in
+    between stops the publish instead of being lost.
+    """
 
     table: Table
     data: Any  # pa.Table | Iterator[pa.RecordBatch]
     verify: Sequence[Callable[[pa.Table], None]] = ()
     part: dict[str, str] | None = None
+    onto: State | None = None
 
 
 @dataclass(frozen=True)
@@ -134,6 +140,7 @@ def run_stage(
             summary=produced.summary,
             part=output.part,
             verify=output.verify,
+            onto=output.onto,
         )
         for output in produced.outputs
     }

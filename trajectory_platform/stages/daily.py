@@ -43,13 +43,16 @@ def raw_traces(ctx: StageContext, day: str) -> StageResult:
         damaged = check_folders(ctx, day, listings, folder_digests)
         found = inventory.inventory_day(listings, date.fromisoformat(day), limits_of(ctx.settings))
         summary = {key: value for key, value in found.summary.items() if key != "faults"}
+        fetched = {"awaited": found.awaited, "not_sampled": found.not_sampled}
+        summary |= {name: count for name, count in fetched.items() if count}
         return Produced(
             [
                 Output(tables.DAY_SUMMARIES, single_row(tables.DAY_SUMMARIES, found.summary)),
                 Output(tables.RAW_TRACES, found.rows),
             ],
             {**summary, "damaged_neighbours": damaged} if damaged else summary,
-            complete=not damaged,  # rows that moved in from there are missing until it can be read
+            # rows that moved in from there are missing until it can be read; awaited artifacts until they are fetched
+            complete=not damaged and not found.awaited,
         )
 
     return run_stage(
@@ -144,7 +147,7 @@ def judged_traces(ctx: StageContext, day: str, *, llm: LLMJudge | None = None) -
     if asked and llm is None:
         llm = llm_judging.configured_judge(ctx.settings)
     with ExitStack() as stack:
-        journal = stack.enter_context(llm_judging.open_journal(ctx.lake.root, day)) if asked else None
+        journal = stack.enter_context(llm_judging.open_journal(ctx.lake.workspace, day)) if asked else None
 
         def body() -> Produced:
             raw = present_raw(ctx, day)

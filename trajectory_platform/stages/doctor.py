@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from trajectory_platform.settings import Settings
 Finding = dict[str, Any]
 
 _CORE = ("dagster", "deltalake", "duckdb", "pyarrow", "tantivy", "pandera", "plotly")
+_CATALOGUE_DAYS = 7  # newest days that are looked at for a catalogue: each costs a request where they lie on S3
 _TRAIN = ("torch", "transformers", "trl", "datasets")
 
 
 def examine(settings: Settings) -> list[Finding]:
     """Findings ``{area, level, text, todo}``; level is ok, note or error. Reads, never writes."""
-    findings = [_python(), *_packages(), *_variables(), _source(settings), _lake(settings), _disk(settings)]
+    findings = [_python(), *_packages(), *_variables(), *_source(settings), *_api(settings), *_lake(settings)]
+    findings += [_disk(settings), _pool_key(settings)]
     findings.extend(_judge(settings))
     findings.extend(_recipe(settings))
     return findings
@@ -62,38 +65,103 @@ def _packages() -> list[Finding]:
 
 
 def _variables() -> list[Finding]:
-    known = {f"TRAJECTORY_PLATFORM_{name.upper()}" for name in Settings.model_fields}
+    from trajectory_platform.lake.ledger import USER_VARIABLE
+
+    known = {USER_VARIABLE} | {f"TRAJECTORY_PLATFORM_{name.upper()}" for name in Settings.model_fields}
     strange = sorted(name for name in os.environ if name.startswith("TRAJECTORY_PLATFORM_") and name not in known)
     todo = "misspelt? Every setting is in trajectory_platform/settings.py"
     return [_finding("settings", "note", f"no such setting: {name}", todo) for name in strange]
 
 
-def _source(settings: Settings) -> Finding:
+def _source(settings: Settings) -> list[Finding]:
     from trajectory_platform.errors import PlatformError
     from trajectory_platform.sources.files import FileSource
 
     try:
-        days = FileSource(settings.data_root).days()
+        source = FileSource(settings.data_root)
+        days = source.days()
+        newest = days[-_CATALOGUE_DAYS:]
+        catalogues = {day: source.catalogue_of(day) for day in newest}
     except (PlatformError, OSError) as error:
-        return _finding("source", "error", f"{settings.data_root}: {error}", "check TRAJECTORY_PLATFORM_DATA_ROOT")
+        return [_finding("source", "error", f"{settings.data_root}: {error}", "check TRAJECTORY_PLATFORM_DATA_ROOT")]
     if not days:
-        todo = "trajectory-platform arena simulate, or set TRAJECTORY_PLATFORM_DATA_ROOT"
-        return _finding("source", "note", f"{settings.data_root}: no day folders", todo)
-    return _finding("source", "ok", f"{settings.data_root}: {len(days)} days, {days[0]} to {days[-1]}")
+        fetch = "trajectory-platform fetch, " if settings.source == "oro_api" else ""
+        todo = f"{fetch}trajectory-platform arena simulate, or set TRAJECTORY_PLATFORM_DATA_ROOT"
+        return [_finding("source", "note", f"{settings.data_root}: no day folders", todo)]
+    told = f"{settings.data_root}: {len(days)} days, {days[0]} to {days[-1]}"
+    return [_finding("source", "ok", told), _catalogue(settings, catalogues)]
 
 
-def _lake(settings: Settings) -> Finding:
-    path = Path(settings.lake_uri)
-    parent = next((place for place in (path, *path.absolute().parents) if place.exists()), Path("/"))
-    if not os.access(parent, os.W_OK):
-        return _finding("lake", "error", f"{settings.lake_uri} is not writable", "check TRAJECTORY_PLATFORM_LAKE_URI")
-    state = "exists" if path.exists() else "will be created"
-    return _finding("lake", "ok", f"{settings.lake_uri} {state}")
+def _catalogue(settings: Settings, found: dict[date, str | None]) -> Finding:
+    """Whether the newest days have products to be scored against; the API publishes none."""
+    from trajectory_platform.stages.catalogue import catalogue_place
+
+    without = [day for day, uri in found.items() if uri is None]
+    if not without:
+        return _finding("catalogue", "ok", ", ".join(sorted({uri for uri in found.values() if uri is not None})))
+    which = "no day" if len(without) == len(found) else f"not every day (none for {without[-1]})"
+    text = f"{which} of the newest {len(found)} has a product catalogue: their traces are unscorable (no_catalogue)"
+    place = catalogue_place(settings.data_root)
+    return _finding("catalogue", "note", text, f"put it at {place}, or a day's own below the day's folder")
+
+
+def _api(settings: Settings) -> list[Finding]:
+    """The API where days are fetched from it, and which hosts artifacts may come from."""
+    if settings.source != "oro_api":
+        return []
+    from trajectory_platform.errors import Abort
+    from trajectory_platform.sources.api_health import no_answer
+
+    try:
+        wrong = no_answer(settings.api_base)
+    except Abort as error:
+        return [_finding("api", "error", str(error), "check TRAJECTORY_PLATFORM_API_BASE")]
+    if wrong is not None:
+        todo = "check TRAJECTORY_PLATFORM_API_BASE and the network"
+        return [_finding("api", "error", f"{settings.api_base} cannot be used now: {wrong}", todo)]
+    hosts = ", ".join(settings.api_artifact_hosts) or "no host"
+    return [_finding("api", "ok", f"{settings.api_base} answers; artifacts may come from {hosts}")]
+
+
+def _pool_key(settings: Settings) -> Finding:
+    """The key is never shown."""
+    if settings.pool_key == Settings.model_fields["pool_key"].default:
+        todo = "set TRAJECTORY_PLATFORM_POOL_KEY before the first day is split, and keep it"
+        return _finding("pool key", "note", "the published default: whoever has a problem can compute its pool", todo)
+    return _finding("pool key", "ok", "a key of your own")
+
+
+def _lake(settings: Settings) -> list[Finding]:
+    from trajectory_platform.errors import PlatformError
+    from trajectory_platform.lake.publish import Lake
+
+    todo = "check TRAJECTORY_PLATFORM_LAKE_URI"
+    try:
+        lake = Lake(settings.lake_uri, settings.lake_local)
+        if lake.storage.remote:
+            lake.storage.names("")  # may it be listed? Whether it may be written shows the first publish
+    except PlatformError as error:
+        return [_finding("lake", "error", str(error), todo if "lake_uri" in str(error) else "")]
+    findings = []
+    if lake.storage.remote:
+        state = "answers" if lake.storage.exists("_manifests") else "answers; nothing is published yet"
+        findings.append(_finding("lake", "ok", f"{lake.uri} {state}"))
+        todo = "check TRAJECTORY_PLATFORM_LAKE_LOCAL"
+    path = lake.workspace
+    if not os.access(_nearest(path), os.W_OK):
+        return [*findings, _finding("lake", "error", f"{path} is not writable", todo)]
+    told = "is used for staged files, indexes and journals" if lake.storage.remote else "exists"
+    return [*findings, _finding("lake", "ok", f"{path} {told if path.exists() else 'will be created'}")]
+
+
+def _nearest(path: Path) -> Path:
+    """The path itself, or the nearest folder above it that is there."""
+    return next(place for place in (path, *path.parents) if place.exists())
 
 
 def _disk(settings: Settings) -> Finding:
-    path = Path(settings.lake_uri).absolute()
-    parent = next(place for place in (path, *path.parents) if place.exists())
+    local = settings.lake_local if "://" in settings.lake_uri else settings.lake_uri
+    parent = _nearest(Path(local).absolute())
     free = shutil.disk_usage(parent).free / 2**30
     if free < 5:
         return _finding("disk", "note", f"{free:.1f} GiB free", "a day of 60,000 traces needs up to 5 GiB")

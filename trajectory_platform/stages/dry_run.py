@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajectory_platform.errors import Abort
+from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages import splits
 from trajectory_platform.stages.attempted_problems import chosen_problems, market
 from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.eval_pools import evaluable
 from trajectory_platform.stages.plain import as_of_day, wanted_stage
 from trajectory_platform.stages.training_rows import Feed
 from trajectory_platform.stages.training_stages import TRAINING
@@ -62,6 +64,7 @@ def rehearse(
             problems=problems,
             device=device or DEVICES[recipe.hardware.profile],
             seed=settings.seed,
+            evaluated=_evaluable(ctx, on, recipe),
             runner=runner,
         )
     return {"day": on, **found}
@@ -82,9 +85,22 @@ def _rows(
     return found, selection.available
 
 
-def dry_run_text(facts: Mapping[str, Any]) -> str:
-    """The result for people."""
+def _evaluable(ctx: StageContext, day: str, recipe: Recipe) -> int:
+    """How many problems of the evaluation's pool can be attempted as of a day; none without a catalogue."""
+    from trajectory_platform.evaluation.eval_problems import select
+
+    if market(ctx, day) is None:
+        return 0
+    plan = recipe.evaluation.rollouts
+    suite_days = splits.days_up_to(ctx, tables.PROBLEM_SUITES, day)
+    found = evaluable(ctx, day, suite_days, plan.pool, None, sealed_too=plan.sealed_reason is not None)
+    return select(found.problems, limit=None, seed=0).available
+
+
+def dry_run_text(facts: Mapping[str, Any], *, with_recipe: bool = False) -> str:
+    """The result for people; with the resolved recipe at its end where that is asked for."""
     from trajectory_platform.stages.text import shown
     from trajectory_platform.training.dry_run import text_of
 
-    return "\n".join([f"dry run as of {facts['day']}", *(shown(line) for line in text_of(facts))])
+    lines = text_of(facts, with_recipe=with_recipe)
+    return "\n".join([f"dry run as of {facts['day']}", *(shown(line) for line in lines)])

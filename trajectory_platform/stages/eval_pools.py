@@ -12,23 +12,100 @@ from trajectory_platform.identity import digest_lines
 from trajectory_platform.lake import ledger, tables
 from trajectory_platform.lineage import ledger as lineage
 from trajectory_platform.stages.checkpoints import seen_rows
-from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.context import StageContext, input_digests
+from trajectory_platform.stages.references import references_of
 
 if TYPE_CHECKING:
-    from trajectory_platform.evaluation.eval_problems import EvalProblem
+    from trajectory_platform.evaluation.eval_problems import EvalProblem, Selection
+    from trajectory_platform.evaluation.turn_rewards import Reference
     from trajectory_platform.lake.publish import Lake
     from trajectory_platform.sandbox.products import ProductCatalogue
 
-POOLS = ("dev", "sealed", "fresh", "all")
-"""What may be named for an evaluation."""
 FRESH = "fresh"
+BENCHMARK = "benchmark"
+"""Pool of the problems of a registered benchmark that the lake has not sealed; its name follows a colon."""
+POOLS = ("dev", "sealed", FRESH, "all", f"{BENCHMARK}:NAME")
+"""What may be named for an evaluation."""
+CONTAMINATED, WITHHELD = "contaminated", "withheld"
 
 
 class Evaluable(NamedTuple):
-    """The problems of a pool that a checkpoint may be measured on, and how many of the pool it may not be."""
+    """The problems of a pool that a checkpoint may be measured on, and how many of the pool it may not be.
+
+    Attributes:
+        contaminated: problems of which it has seen a variant.
+        withheld: problems of a benchmark that the lake has sealed, where nobody said why they are looked at.
+    """
 
     problems: list[EvalProblem]
     contaminated: int
+    withheld: int = 0
+
+
+def evaluable_clusters(problems: Iterable[EvalProblem]) -> int:
+    """How many leak clusters can be evaluated: those of the problems with a query and a reward."""
+    return len({one.cluster_id for one in problems if one.problem.reward is not None and one.problem.query})
+
+
+def what_was_there(
+    listed: Sequence[EvalProblem], selection: Selection, left_out: Mapping[str, int], pool: str
+) -> dict[str, Any]:
+    """What stands beside the metrics: what the choice was made from.
+
+    Args:
+        listed: the problems of the pool that may be evaluated. left_out: reason -> problems (rows) that may not be.
+
+    Raises:
+        Abort: nothing is chosen; the message says why.
+    """
+    contaminated, withheld = (left_out.get(name, 0) for name in (CONTAMINATED, WITHHELD))
+    unreadable = {reason: count for reason, count in left_out.items() if reason not in (CONTAMINATED, WITHHELD)}
+    if not selection.chosen:
+        lacking = len(selection.no_reward)
+        refused = ", ".join(f"{reason} {count}" for reason, count in unreadable.items())
+        raise Abort(
+            f"nothing to attempt: pool {pool} holds {lacking} problems, none with a query and a reward"
+            + (f"; rows that cannot be read: {refused}" if refused else "")
+            + (f"; {contaminated} were trained on" if contaminated else "")
+            + (f"; {withheld} are sealed in the lake: --sealed REASON opens them" if withheld else "")
+        )
+    return {
+        "pool": pool,
+        "available_problems": selection.available,
+        "available_clusters": evaluable_clusters(listed),
+        "contaminated_problems": contaminated,
+        **({"withheld_problems": withheld} if withheld else {}),
+        "unreadable_problems": unreadable,
+    }
+
+
+def pool_line(told: Mapping[str, Any]) -> str:
+    """``what_was_there``, or the summary of an evaluation, for people: what could be measured and what was left out."""
+    left = [
+        (told.get("contaminated_problems", 0), "of which a variant was trained on"),
+        (told.get("withheld_problems", 0), "sealed in the lake"),
+    ]
+    out = ", ".join(f"{count} {why}" for count, why in left if count)
+    clusters = told.get("available_clusters")
+    inside = "" if clusters is None else f" in {clusters} clusters"
+    can = f"pool {told['pool']}: {told['available_problems']} problems{inside} can be evaluated"
+    return can + (f"; left out: {out}" if out else "")
+
+
+def check_pool(ctx: StageContext, pool: str) -> None:
+    """Raises Abort for a pool that nobody knows, or a benchmark that is not registered."""
+    name = benchmark_of(pool)
+    if name is None and pool not in POOLS:
+        raise Abort(f"pool {pool!a}: choose one of {', '.join(POOLS)}")
+    known = [one.name for one in ctx.settings.benchmarks]
+    if name is not None and name not in known:
+        raise Abort(f"benchmark {name!a} is not registered in the settings; registered: {', '.join(known) or 'none'}")
+
+
+def benchmark_of(pool: str) -> str | None:
+    """The name of the benchmark that a pool stands for; None for the other pools."""
+    kind, _, name = pool.partition(":")
+    return name if kind == BENCHMARK and name else None
 
 
 def evaluable(
@@ -43,14 +120,28 @@ def evaluable(
     """``pool_problems``, without those that a merge or a hold-out has joined to training rows since the training.
 
     Such problems are counted, not fatal: when the checkpoint was trained they were not known to be alike. Where the
-    leak clusters are still those of the training, an overlap is a leak and stops the evaluation.
+    leak clusters are still those of the training, an overlap is a leak and stops the evaluation. Of a benchmark
+    (``benchmark:NAME``) every problem counts that the checkpoint and its ancestors have seen no variant of: variants of
+    it may be training data unless the settings seal it.
 
     Args:
-        sealed_too: of ``fresh`` also the sealed ones.
+        sealed_too: of ``fresh`` and of benchmarks also the sealed ones.
 
     Raises:
-        FailPartition: as ``pool_problems``.
+        Abort: the benchmark is not registered.
+        FailPartition: as ``pool_problems``; or the clusters were made without the benchmark.
     """
+    name = benchmark_of(pool)
+    if name is not None:
+        from trajectory_platform.stages.benchmark_pool import benchmark_problems
+
+        check_pool(ctx, pool)
+        whole = benchmark_problems(ctx, day, name)
+        able = [one for one in whole if sealed_too or one.problem.pool != "sealed"]
+        trained = [] if checkpoint_id is None else seen_rows(ctx, checkpoint_id)
+        keys, clusters = _seen(ctx, day, trained)
+        clean = [one.problem for one in able if not (one.keys & keys or one.clusters & clusters)]
+        return Evaluable(clean, len(able) - len(clean), len(whole) - len(able))
     if pool == FRESH:
         listed = pool_problems(ctx, day, suite_days, "dev", None)
         listed += pool_problems(ctx, day, suite_days, "sealed", None) if sealed_too else []
@@ -66,8 +157,20 @@ def evaluable(
     return Evaluable(left, len(found) - len(left))
 
 
-def fresh_inputs(ctx: StageContext, day: str, suite_days: Sequence[str], pool: str) -> dict[str, str]:
-    """What ``fresh`` depends on besides clusters and suites: what any checkpoint has seen. Other pools do not."""
+def pool_inputs(ctx: StageContext, day: str, suite_days: Sequence[str], pool: str) -> dict[str, str]:
+    """What a pool depends on besides clusters and suites: ``fresh`` on what any checkpoint has seen, a benchmark on its
+    file and on why problems are variants of its own.
+
+    Raises:
+        Abort: the benchmark is not registered, or its file cannot be read.
+    """
+    name = benchmark_of(pool)
+    if name is not None:
+        from trajectory_platform.splits.benchmarks import registered
+
+        check_pool(ctx, pool)
+        edges = input_digests(ctx, {tables.LEAK_EDGES.name: [day]})
+        return edges | registered(one for one in ctx.settings.benchmarks if one.name == name)
     if pool != FRESH:
         return {}
     found = evaluable(ctx, day, suite_days, FRESH, None, sealed_too=True)
@@ -105,7 +208,13 @@ def _seen_by_any(ctx: StageContext, day: str) -> list[dict[str, Any]]:
 def _unseen(
     ctx: StageContext, day: str, problems: Sequence[EvalProblem], rows: Iterable[Mapping[str, Any]]
 ) -> list[EvalProblem]:
-    """The problems in none of the clusters that were trained on, as recorded then and as they are now."""
+    """The problems in none of the clusters that were trained on."""
+    keys, clusters = _seen(ctx, day, rows)
+    return [one for one in problems if one.cluster_id not in clusters and one.problem.problem_key not in keys]
+
+
+def _seen(ctx: StageContext, day: str, rows: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
+    """Problem keys and clusters of rows that were trained on, clusters as recorded then and as they are now."""
     listed = ctx.lake.read(tables.LEAK_CLUSTERS, [day], columns=["problem_key", "cluster_id"]).to_pylist()
     present = {row["problem_key"]: row["cluster_id"] for row in listed}
     keys: set[str] = set()
@@ -113,7 +222,19 @@ def _unseen(
     for row in rows:
         keys.add(row["problem_key"])
         clusters |= {row["cluster_id"], present.get(row["problem_key"], row["cluster_id"])}
-    return [one for one in problems if one.cluster_id not in clusters and one.problem.problem_key not in keys]
+    return keys, clusters
+
+
+def references_for(ctx: StageContext, day: str, chosen: Sequence[EvalProblem]) -> dict[str, Reference]:
+    """``references_of`` the problems to be attempted, each from its own pool; of a benchmark from the open ones."""
+    wanted: dict[str, set[str]] = {}
+    for one in chosen:
+        for pool in ("train", "dev") if one.pool == BENCHMARK else (one.pool,):
+            wanted.setdefault(pool, set()).add(one.problem.problem_key)
+    found: dict[str, Reference] = {}
+    for pool, keys in sorted(wanted.items()):
+        found |= references_of(ctx, day, keys, pool=pool)
+    return found
 
 
 def _clusters_moved(ctx: StageContext, day: str, checkpoint_id: str) -> bool:

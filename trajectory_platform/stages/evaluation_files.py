@@ -19,9 +19,20 @@ from trajectory_platform.lake import sealed_scores, tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.catalogue import day_catalogue
 from trajectory_platform.stages.context import StageContext
-from trajectory_platform.stages.eval_pools import FRESH, POOLS, evaluable, index_folder, record_sealed
+from trajectory_platform.stages.eval_pools import (
+    CONTAMINATED,
+    FRESH,
+    WITHHELD,
+    benchmark_of,
+    check_pool,
+    evaluable,
+    index_folder,
+    pool_line,
+    record_sealed,
+    references_for,
+    what_was_there,
+)
 from trajectory_platform.stages.folder_lineage import trained_on
-from trajectory_platform.stages.references import references_of
 from trajectory_platform.stages.splits import days_up_to, place_files
 from trajectory_platform.stages.text import shown
 
@@ -35,7 +46,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 LOG = "attempts.log"
-CONTAMINATED = "contaminated"
 STAGE = "files"  # what the stage column says of attempts that belong to no stage of training
 RESAMPLES = 10_000
 SAMPLED = 0.7  # temperature of several attempts where none is given: greedy ones would all be the same
@@ -77,7 +87,8 @@ def evaluate_files(
         checkpoint, policy: a checkpoint folder, or a policy in the words of ``policies.open_policy``: one of the two.
         k: attempts at each problem. ``problems``: at most so many, one of each leak cluster first.
         temperature: None = 0 for one attempt, ``SAMPLED`` for several.
-        pool: ``dev``, ``sealed`` or ``all`` (which also holds problems that the checkpoint may have been trained on).
+        pool: ``dev``, ``sealed``, ``fresh``, ``benchmark:NAME`` (of the settings) or ``all`` (which also holds problems
+            that the checkpoint may have been trained on).
         policy_options: of ``policies.open_policy`` as JSON values: ``form, key_variable, prices`` (model -> [prompt,
             completion]), ``body, device, context`` (of a model folder without a recipe).
         references: JSONL of strict successes (``problem_key, trace_id, messages``: accepted rows); the best of each
@@ -103,14 +114,14 @@ def evaluate_files(
     name = None if folder is None else subject.name
     listed, unreadable = _listed(ctx, suites, day, pool, name, sealed_too=sealed_reason is not None)
     selection = select(listed, limit=problems, seed=seed)
-    beside = _beside(selection, unreadable, pool)
+    beside = what_was_there(listed, selection, unreadable, pool)
     beside |= _leaks(subject, folder, selection, pool)
     about = {"checkpoint_id": subject.name, "detail": f"{STAGE} {day}"}
     record_sealed(ctx.lake, problems=selection.chosen, reason=sealed_reason, at=now(), **about)
     place, products = _market(ctx, day, catalogue)
     chosen = selection.chosen
     if teachers is None and not suites and pool != "all":
-        teachers = references_of(ctx, day, {one.problem.problem_key for one in chosen}, pool=pool)
+        teachers = references_for(ctx, day, chosen)
     done = roll_out(subject, chosen, plan, seed, place, log=out / LOG, day=day, stage=STAGE, runner=runner)
     scores = _scored(settings, done.rollouts, selection, products, k, (subject.name, day), teachers)
     beside["process_references"] = grounded([one.problem.problem_key for one in chosen], teachers)
@@ -232,14 +243,16 @@ def _listed(
     ctx: StageContext, suites: Sequence[Path], day: str, pool: str, checkpoint_id: str | None, *, sealed_too: bool
 ) -> tuple[list[EvalProblem], dict[str, int]]:
     """The problems of the pool, one per key, and why what is left out is left out (``contaminated`` among it)."""
-    if pool not in POOLS:
-        raise Abort(f"pool {pool!a}: choose one of {', '.join(POOLS)}")
+    check_pool(ctx, pool)
     if suites and pool == FRESH:
         raise Abort("the fresh pool is that of the lake's newest suite: leave the suite files away, or choose another")
+    if suites and benchmark_of(pool) is not None:
+        raise Abort("a registered benchmark is its own file: leave the suite files away")
     if suites:
         return _of_files(ctx, suites, pool)
     found = evaluable(ctx, day, days_up_to(ctx, tables.PROBLEM_SUITES, day), pool, checkpoint_id, sealed_too=sealed_too)
-    return found.problems, {CONTAMINATED: found.contaminated} if found.contaminated else {}
+    counted = {CONTAMINATED: found.contaminated, WITHHELD: found.withheld}
+    return found.problems, {reason: count for reason, count in counted.items() if count}
 
 
 def _of_files(ctx: StageContext, suites: Sequence[Path], pool: str) -> tuple[list[EvalProblem], dict[str, int]]:
@@ -265,22 +278,6 @@ def _of_files(ctx: StageContext, suites: Sequence[Path], pool: str) -> tuple[lis
             problem = replace(row.problem, problem_id=row.problem_id, suite_id=row.suite)
             found.setdefault(problem.problem_key, EvalProblem(problem, place["cluster_id"], own))
     return list(found.values()), dict(sorted(unreadable.items()))
-
-
-def _beside(selection: Selection, unreadable: Mapping[str, int], pool: str) -> Row:
-    """What stands beside the metrics: what the choice was made from."""
-    contaminated = unreadable.get(CONTAMINATED, 0)
-    unreadable = {reason: count for reason, count in unreadable.items() if reason != CONTAMINATED}
-    if not selection.chosen:
-        lacking = len(selection.no_reward)
-        refused = ", ".join(f"{reason} {count}" for reason, count in unreadable.items())
-        raise Abort(
-            f"nothing to attempt: pool {pool} holds {lacking} problems, none with a query and a reward"
-            + (f"; rows that cannot be read: {refused}" if refused else "")
-            + (f"; {contaminated} were trained on" if contaminated else "")
-        )
-    told = {"pool": pool, "available_problems": selection.available, "contaminated_problems": contaminated}
-    return {**told, "unreadable_problems": dict(unreadable)}
 
 
 def _leaks(subject: Subject, folder: Path | None, selection: Selection, pool: str) -> Row:
@@ -337,7 +334,11 @@ def _written(out: Path, rollouts: Any, scores: list[Row], beside: Row, seed: int
         "scores": _write_lines(out / "scores.jsonl", map(_decoded, scores)),
         "metrics": _write_lines(out / "metrics.json", [metrics]),
     }
-    return {"files": files, "metrics": metrics, "text": _with_looks(metrics_text(metrics), beside)}
+    return {
+        "files": files,
+        "metrics": metrics,
+        "text": _with_looks(f"{metrics_text(metrics)}\n{pool_line(beside)}", beside),
+    }
 
 
 def _decoded(row: Row) -> Row:

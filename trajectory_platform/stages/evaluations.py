@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,10 +25,17 @@ from trajectory_platform.stages.checkpoints import (
     verify,
 )
 from trajectory_platform.stages.context import Produced, StageContext, StageResult, input_digests, run_stage
-from trajectory_platform.stages.eval_pools import evaluable, fresh_inputs, index_folder, record_sealed
+from trajectory_platform.stages.eval_pools import (
+    evaluable,
+    evaluable_clusters,
+    index_folder,
+    pool_inputs,
+    record_sealed,
+    references_for,
+)
 from trajectory_platform.stages.evaluation_files import compare_files as compare_files
 from trajectory_platform.stages.evaluation_files import evaluate_files as evaluate_files
-from trajectory_platform.stages.references import reference_inputs, references_of
+from trajectory_platform.stages.references import reference_inputs
 from trajectory_platform.stages.splits import days_up_to
 
 if TYPE_CHECKING:
@@ -138,7 +145,9 @@ def evaluate_stage(
         if catalogue is None:
             return _nothing(ctx, row, day, subject.name, "no_catalogue")
         one = _Measurement(ctx, row, day, checkpoint, subject, recipe.evaluation)
-        return one.produced(one.selection(suite_days, now()), catalogue, rules, run, logs)
+        selection, beside = one.selection(suite_days, now())
+        made = one.produced(selection, catalogue, rules, run, logs)
+        return replace(made, summary=made.summary | beside)
 
     result = run_stage(
         ctx,
@@ -151,7 +160,7 @@ def evaluate_stage(
             "checkpoint": named(checkpoint),
             "subject": subject.name if subject else "none",
             "catalogue": catalogue_digest,
-            **fresh_inputs(ctx, day, suite_days, recipe.evaluation.rollouts.pool),
+            **pool_inputs(ctx, day, suite_days, recipe.evaluation.rollouts.pool),
         },
         body=body,
         part=row.part,
@@ -196,8 +205,9 @@ class _Measurement:
     subject: Subject
     plan: ActionPlan
 
-    def selection(self, suite_days: list[str], at: datetime) -> Selection:
-        """The problems of the plan's pool; the checkpoint is whole and has seen none of them, or it fails here.
+    def selection(self, suite_days: list[str], at: datetime) -> tuple[Selection, dict[str, int]]:
+        """The problems of the plan's pool, and what the choice was made from; the checkpoint is whole and has seen none
+        of them, or it fails here.
 
         A look at sealed ones is recorded as of ``at``, whether the attempts are made now or taken from before.
         """
@@ -219,7 +229,8 @@ class _Measurement:
             reason=plan.sealed_reason,
             at=at,
         )
-        return selection
+        beside = {"available_clusters": evaluable_clusters(found.problems)}
+        return selection, beside | ({"withheld_problems": found.withheld} if found.withheld else {})
 
     def produced(
         self, selection: Selection, catalogue: ProductCatalogue, rules: Rules, run: Runner | None, logs: list[Path]
@@ -249,7 +260,6 @@ class _Measurement:
                 runner=run,
             ).rollouts
         measured = eval_rows.Measured(self.subject.name, self.day, self.row.stage)
-        keys = {one.problem.problem_key for one in selection.chosen}
         scores = eval_rows.score_table(
             attempts,
             selection,
@@ -257,9 +267,7 @@ class _Measurement:
             rules,
             samples=self.plan.rollouts.samples,
             measured=measured,
-            references=references_of(
-                self.ctx, self.day, keys, pool="sealed" if self.plan.rollouts.pool == "sealed" else "dev"
-            ),
+            references=references_for(self.ctx, self.day, selection.chosen),
         )
         sealed_scores.assert_scores_looked(self.ctx.lake, scores.to_pylist())
         name, pool = self.subject.name, self.plan.rollouts.pool

@@ -45,14 +45,23 @@ _CLUSTER_RULE = (
     "recommendation of the other's product) are one leak cluster; its pool is the strictest of its members' draws and "
     "of the dated hold-out list (sealed before dev before train)."
 )
-_DRAW = "Each problem draws a pool by a keyed hash of its digest; the key is not published."
+_DRAW = "Each problem draws a pool by a keyed hash of its digest"
+_OWN_KEY, _PUBLIC_KEY = "the key is not published.", "the key was the published default of the software."
+PUBLIC_KEY = (
+    "the pools were drawn with the published default of TRAJECTORY_PLATFORM_POOL_KEY: whoever knows the wording of a "
+    "problem can compute its pool; choose a key of your own before the first day is split"
+)
+KEY_MADE = (
+    "the release key {} was made: keep it, apart from the lake too; without it no sealed problem can be opened, and "
+    "whoever has it can test guesses"
+)
 _SHOWN = 20
 
 
 def export_traces(
     settings: Settings, *, day: str | None, use: str, form: str, out: Path, licence: str = "unknown"
 ) -> dict[str, Any]:
-    """Export the accepted traces of one use as of a day; returns ``{out, new, facts}``.
+    """Export the accepted traces of one use as of a day; returns ``{out, new, facts, warnings}``.
 
     Args:
         day: None = the newest with published splits.
@@ -67,13 +76,13 @@ def export_traces(
     ctx = StageContext(settings)
     source = Source(ctx, as_of(ctx, day), use)
     written = write_export(out, source.rows(), source.about, use=use, form=form, licence=licence)
-    return {"out": str(out), "new": written.new, "facts": written.facts}
+    return {"out": str(out), "new": written.new, "facts": written.facts, "warnings": _warnings(settings)}
 
 
 def build_release(
     settings: Settings, *, day: str | None, out: Path, key_file: Path | None = None, licence: str = "unknown"
 ) -> dict[str, Any]:
-    """Build the release as of a day; returns ``{out, new, digest, facts}``.
+    """Build the release as of a day; returns ``{out, new, digest, facts, key_file, warnings}``.
 
     Args:
         key_file: the release key (``release.sealed_problems``); None = ``_release.key`` in the lake's folder. A missing
@@ -84,22 +93,30 @@ def build_release(
     """
     from trajectory_platform.release import releases
     from trajectory_platform.release.rows import USES
-    from trajectory_platform.release.sealed_problems import KEY_FILE, release_key
+    from trajectory_platform.release.sealed_problems import KEY_FILE, key_is_made, release_key
 
     ctx = StageContext(settings)
     chosen = as_of(ctx, day)
     sources = {use: Source(ctx, chosen, use) for use in USES}
     newest = ctx.lake.read(tables.LEAK_CLUSTERS, [next(iter(sources.values())).newest])
     sealed = [row["problem_key"] for row in newest.to_pylist() if row["pool"] == "sealed"]
+    secret = key_file or ctx.lake.workspace / KEY_FILE
+    warnings = [*_warnings(settings), *([KEY_MADE.format(secret)] if key_is_made(secret) else [])]
     material = releases.Material(
         as_of=chosen,
         rows={use: (source.rows(), source.about) for use, source in sources.items()},
         sealed=sealed,
-        key=release_key(key_file or ctx.lake.root / KEY_FILE),
+        key=release_key(secret),
         rules=_rules(settings),
     )
     made = releases.build_release(out, material, licence=licence)
-    return {"out": str(out), "new": made.new, "digest": made.digest, "facts": made.facts}
+    told = {"out": str(out), "new": made.new, "digest": made.digest, "facts": made.facts}
+    return told | {"key_file": str(secret), "warnings": warnings}
+
+
+def _warnings(settings: Settings) -> list[str]:
+    """What whoever lets data out should know before others have it."""
+    return [PUBLIC_KEY] if settings.pool_key == _DEFAULT_POOL_KEY else []
 
 
 def verify_folder(folder: Path, key_file: Path | None = None) -> tuple[list[Fault], str]:
@@ -120,12 +137,14 @@ def imported_rows(folder: Path, set_aside: list[SetAside]) -> Iterator[Row]:
     """Rows of an export, as they went out (messages and tools are JSON text); damaged ones go to ``set_aside``.
 
     Raises:
-        FailPartition: no export, or a file that is not the one its checksum was made of.
+        Abort: no folder. FailPartition: no export, or a file that is not the one its checksum was made of.
     """
     from trajectory_platform.release.exports import read_export, read_facts
     from trajectory_platform.release.folders import verify_sums
     from trajectory_platform.release.rows import SetAside
 
+    if not folder.is_dir():
+        raise Abort(f"{folder} is no folder")
     read_facts(folder)
     if faults := verify_sums(folder):
         some = "; ".join(f"{fault.file}: {fault.reason}" for fault in faults[:_SHOWN])
@@ -213,7 +232,7 @@ class Source:
             "filters": self._filters(),
             "sources": self._digests(days),
             "split_method": {
-                "draw": _DRAW,
+                "draw": f"{_DRAW}; {_PUBLIC_KEY if settings.pool_key == _DEFAULT_POOL_KEY else _OWN_KEY}",
                 "cluster_rule": _CLUSTER_RULE,
                 "asked_shares": pool_shares(settings)._asdict(),
                 "pools": self._observed(),

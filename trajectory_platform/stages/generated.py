@@ -27,7 +27,7 @@ from trajectory_platform.stages.context import (
     input_digests,
     run_stage,
 )
-from trajectory_platform.stages.generated_slots import SLOTS_VERSION, accepted_digest, beside_sources, named_by_plan
+from trajectory_platform.stages.generated_slots import SLOTS_VERSION, accepted_digest, beside_sources
 from trajectory_platform.stages.splits import days_up_to, published_window
 from trajectory_platform.stages.training_guard import HeldOut
 
@@ -199,7 +199,7 @@ def _attempted(one: _Run, attempt: Callable[[list[EvalProblem], tuple[ProductCat
         place[0],
         rules_of(ctx),
         part.accept,
-        origin=Origin(day, one.stage, done.source),
+        origin=Origin(day, one.stage, done.source, done.plan),
         samples=part.rollouts.samples,
         clusters=held_out.clusters.to_pylist(),
         corpus=_window_corpus(ctx, day),
@@ -207,7 +207,7 @@ def _attempted(one: _Run, attempt: Callable[[list[EvalProblem], tuple[ProductCat
         unmade=done.unmade,
         cached=done.cached,
     )
-    rows = _without_held_out_text(held_out, named_by_plan(made.table.to_pylist(), done.plan))
+    rows = _without_held_out_text(held_out, made.table.to_pylist())
     summary = {
         **made.summary,
         **_recounted(rows),
@@ -264,7 +264,7 @@ def _taught(one: _Run, teacher: Teacher, chosen: list[EvalProblem], place: tuple
     from trajectory_platform.sandbox.catalogue_index import open_world
     from trajectory_platform.training.teacher import teach
 
-    journal = one.ctx.lake.root / _TEACHER_JOURNALS
+    journal = one.ctx.lake.workspace / _TEACHER_JOURNALS
     done = teach(teacher, one.part, chosen, open_world(place[1]), day=one.day, seed=one.seed, journal=journal)
     plan = digest_json([one.seed, one.part.rollouts.model_dump(mode="json", exclude={"concurrency"})])
     told = {f"teacher_{name}": value for name, value in done.summary.items()}
@@ -325,7 +325,7 @@ def _judge(ctx: StageContext, name: str) -> Judge | None:
     if not is_llm(ctx.settings.judge):
         return None
     judge = configured_judge(ctx.settings)
-    return llm_judge(judge.config, judge.endpoint, journal_folder(ctx.lake.root), name, judge.tell)
+    return llm_judge(judge.config, judge.endpoint, journal_folder(ctx.lake.workspace), name, judge.tell)
 
 
 def _window_corpus(ctx: StageContext, day: str) -> list[dict[str, Any]]:

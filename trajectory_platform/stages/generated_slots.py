@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trajectory_platform.identity import digest_json, trace_id
+from trajectory_platform.identity import digest_json
 from trajectory_platform.lake import tables
 from trajectory_platform.stages.context import Output, StageContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SLOTS_VERSION = "slots-1"  # raise it when the same attempts would be other rows, or have other ids
+SLOTS_VERSION = "slots-2"  # raise it when the same attempts would be other rows, or have other ids
 
 
 def accepted_digest(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -57,16 +57,3 @@ def beside_sources(ctx: StageContext, day: str, stage: str, source: str | None, 
     present = ctx.lake.read(tables.GENERATED_TRACES, [day], filter=others)
     schema = tables.GENERATED_TRACES.schema()
     return Output(tables.GENERATED_TRACES, pa.concat_tables([present, rows.cast(schema)]), part={"stage": stage})
-
-
-def named_by_plan(rows: list[dict[str, Any]], plan: str) -> list[dict[str, Any]]:
-    """The same rows under ids that also depend on the plan: with other limits or another temperature the same parent
-    does something else, and an id that named both would tell a wrong lineage."""
-    names = {row["trace_id"]: _name(row, plan) for row in rows}
-    return [
-        {**row, "trace_id": names[row["trace_id"]], "detail": names.get(row["detail"], row["detail"])} for row in rows
-    ]
-
-
-def _name(row: Mapping[str, Any], plan: str) -> str:
-    return trace_id(f"generated-{digest_json([row['trace_id'], plan])[:40]}", row["problem_id"])

@@ -8,15 +8,20 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from datetime import date, timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trajectory_platform.errors import Abort, PlatformError
 from trajectory_platform.identity import days_between
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages import daily, splits
-from trajectory_platform.stages.context import Stage, StageContext
+from trajectory_platform.stages.context import Stage, StageContext, StageResult
+
+if TYPE_CHECKING:
+    from trajectory_platform.evaluation.child import Runner
+    from trajectory_platform.stages.progress import Watch
 
 Fact = dict[str, Any]
 ALL = "all"  # as a stage to train: all of the recipe
@@ -31,6 +36,15 @@ DAILY_STAGES: tuple[tuple[str, Stage], ...] = (
 )
 
 
+def daily_stages(settings: Settings) -> tuple[tuple[str, Stage], ...]:
+    """(asset, its work) of a day, in the order of the flow; what comes from the subnet's API is fetched first."""
+    if settings.source != "oro_api":
+        return DAILY_STAGES
+    from trajectory_platform.stages import fetching
+
+    return ((fetching.STAGE, fetching.fetched_day), *DAILY_STAGES)
+
+
 def ingest_days(settings: Settings, day: str | None, first: str | None, last: str | None) -> Iterator[Fact]:
     """Run the per-day stages, stage by stage over all days, so that neighbours' suites are known.
 
@@ -40,7 +54,7 @@ def ingest_days(settings: Settings, day: str | None, first: str | None, last: st
     ctx = StageContext(settings)
     days = _chosen_days(ctx, day, first, last)
     broken: set[str] = set()
-    for name, stage in DAILY_STAGES:
+    for name, stage in daily_stages(settings):
         for one in days:
             if one in broken:
                 continue
@@ -50,10 +64,13 @@ def ingest_days(settings: Settings, day: str | None, first: str | None, last: st
             yield fact
 
 
-def train_days(settings: Settings, stage: str, as_of: str | None) -> Iterator[Fact]:
+def train_days(settings: Settings, stage: str, as_of: str | None, *, show: Watch | None = None) -> Iterator[Fact]:
     """Clusters, splits, then checkpoints and evaluations up to a stage (``all``: all of them), lineage as of one day.
 
     What is current is skipped, so a later stage goes on where an earlier one ended.
+
+    Args:
+        show: is told which stage runs and every line of its process (``progress.shown_on_stderr``).
 
     Raises:
         Abort: for an unknown stage or one that the recipe does not have, when nothing was ingested, or when the base
@@ -63,8 +80,9 @@ def train_days(settings: Settings, stage: str, as_of: str | None) -> Iterator[Fa
     ctx = StageContext(settings)
     day = as_of_day(ctx, as_of)
     _check_beforehand(ctx, wanted)
-    for name, body in training_flow(wanted):
-        fact = run_one(ctx, name, body, day)
+    for name, body in training_flow(wanted, None if show is None else show.runner()):
+        with nullcontext() if show is None else show.stage(name):
+            fact = run_one(ctx, name, body, day)
         yield fact
         if fact["state"] == "failed":
             return
@@ -119,16 +137,21 @@ def wanted_stage(settings: Settings, stage: str) -> str:
     return stage
 
 
-def training_flow(last: str) -> list[tuple[str, Stage]]:
-    """(asset, its work) as of a day, in the order of the flow, up to a stage of training, without an orchestrator."""
+def training_flow(last: str, run: Runner | None = None) -> list[tuple[str, Stage]]:
+    """(asset, its work) as of a day, in the order of the flow, up to a stage of training, without an orchestrator.
+
+    Args:
+        run: starts the processes of the stages; None starts them plainly and shows nothing.
+    """
     from trajectory_platform.stages import checkpoints, contamination, evaluations, generated, lineage_counts
+    from trajectory_platform.stages.checkpoint_figures import mirrored
     from trajectory_platform.stages.training_stages import TRAINING, train_stage
     from trajectory_platform.training.stage_recipes import STAGES
 
     base, *others = evaluations.EVALUATIONS
     measured = {row.stage: row for row in others}
     before: dict[str, list[tuple[str, Stage]]] = {
-        "resft": [("resft_rollouts", partial(generated.resft_rollouts, run=None))],
+        "resft": [("resft_rollouts", partial(generated.resft_rollouts, run=run))],
         "teacher_sft": [("teacher_traces", generated.teacher_traces)],
     }
     flow: list[tuple[str, Stage]] = [
@@ -136,13 +159,13 @@ def training_flow(last: str) -> list[tuple[str, Stage]]:
         ("leak_guarded_splits", splits.leak_guarded_splits),
     ]
     for row in TRAINING[: STAGES.index(last) + 1]:
-        flow += [*before.get(row.stage, []), (row.asset, partial(train_stage, row=row, run=None))]
+        flow += [*before.get(row.stage, []), (row.asset, mirrored(partial(train_stage, row=row, run=run)))]
         if row.stage == STAGES[0]:
-            flow.append(("sft_action_scores", partial(checkpoints.sft_action_scores, run=None)))
+            flow.append(("sft_action_scores", partial(checkpoints.sft_action_scores, run=run)))
         evaluation = measured[row.stage]
-        flow.append((evaluation.asset, partial(evaluations.evaluate_stage, row=evaluation, run=None)))
+        flow.append((evaluation.asset, mirrored(partial(evaluations.evaluate_stage, row=evaluation, run=run))))
     # of the run's first checkpoint, whichever stage made it
-    flow.append((base.asset, partial(evaluations.evaluate_stage, row=base, run=None)))
+    flow.append((base.asset, mirrored(partial(evaluations.evaluate_stage, row=base, run=run))))
     flow.append(("checkpoint_lineage", lineage_counts.checkpoint_lineage))
     flow.append(("contamination", contamination.contamination))
     return flow
@@ -160,13 +183,27 @@ def run_one(ctx: StageContext, name: str, stage: Stage, day: str) -> Fact:
         # the boundary of a day, as in the Dagster layer: an unknown fault fails this day and names itself
         logging.getLogger(__name__).exception("%s %s", name, day)
         return _failed(day, name, f"{type(error).__name__}: {error}")
+    warnings = _warnings(ctx, result)
     return {
         "day": day,
         "stage": name,
         "state": "current" if result.skipped else "published",
-        "summary": result.summary,
+        "summary": result.summary | ({"warnings": warnings} if warnings else {}),
         "text": told(result.summary),
     }
+
+
+def _warnings(ctx: StageContext, result: StageResult) -> list[str]:
+    """What a stage that went well should not keep to itself."""
+    from trajectory_platform.lake import tables
+    from trajectory_platform.stages.catalogue import catalogue_place, judged_without
+
+    judged = result.manifests.get(tables.JUDGED_TRACES.name)
+    if judged is None or not judged_without(judged):
+        return list(result.summary.get("warnings") or ())
+    lost = f"{result.summary['unscorable']} of {result.summary['judged']} traces are unscorable"
+    place = catalogue_place(ctx.settings.data_root)
+    return [f"{lost}: the day has no product catalogue (no_catalogue); put it at {place} and ingest again"]
 
 
 def told(summary: Mapping[str, Any]) -> str:
@@ -197,6 +234,8 @@ def _chosen_days(ctx: StageContext, day: str | None, first: str | None, last: st
         raise Abort(f"{error}: write days as YYYY-MM-DD") from None
     if given[0] is not None:
         return [given[0].isoformat()]
+    if ctx.settings.source == "oro_api":
+        return _days_to_fetch(ctx.settings, given[1], given[2])
     present = ctx.source.days()
     low = given[1] or (present[0] if present else None)
     high = given[2] or (present[-1] if present else None)
@@ -212,3 +251,14 @@ def _chosen_days(ctx: StageContext, day: str | None, first: str | None, last: st
     if not kept:
         raise Abort(f"no day folders from {low} to {high} in {ctx.settings.data_root}")
     return kept
+
+
+def _days_to_fetch(settings: Settings, first: date | None, last: date | None) -> list[str]:
+    """Where days are fetched, any day that is over may be named; without one it is all of them."""
+    from trajectory_platform.stages.fetching import utc_now
+
+    low, high = first or settings.first_day, last or utc_now().date() - timedelta(days=1)
+    chosen = [one.isoformat() for one in days_between(low, high)]
+    if not chosen:
+        raise Abort(f"empty range {low} to {high}")
+    return chosen

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from trajectory_platform.errors import FailPartition
-from trajectory_platform.lake import tables
+from trajectory_platform.errors import Abort
+from trajectory_platform.lake import sealing, tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages import closing
 from trajectory_platform.stages.calibration import calibration_facts
@@ -21,11 +20,13 @@ from trajectory_platform.stages.checkpoints import (
 )
 from trajectory_platform.stages.contamination import contamination_report
 from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.cost_facts import cost_facts
+from trajectory_platform.stages.day_report import AXIS_LABELS
+from trajectory_platform.stages.flows import counted_rows, day_flows
 from trajectory_platform.stages.stage_table import NOT_RUN, stage_rows
+from trajectory_platform.stages.strategy_facts import removed, strategies_over
 from trajectory_platform.training.stage_recipes import STAGES
 
-_AXIS_LABELS = ("A", "mixed", "B", "unknown")
-_MOST_REASONS = 20
 _MOST_CLUSTERS = 10
 
 
@@ -33,28 +34,25 @@ def write_report(settings: Settings, out: Path, day: str | None) -> Path:
     """Write the page as of ``day`` (the newest curated day when None), replacing an older one atomically.
 
     Raises:
-        FailPartition: when no day was curated yet, or none up to ``day``.
+        Abort: when no day was curated yet, or none up to ``day``.
     """
     from trajectory_platform.reports.html import build_report
+    from trajectory_platform.reports.page import write_page
 
     ctx = StageContext(settings)
     curated = closing.day_summaries(ctx)
     summaries = {one: summary for one, summary in curated.items() if day is None or one <= day}
     if curated and not summaries:
-        raise FailPartition(f"nothing to report up to {day}: the first day in {settings.lake_uri} is {min(curated)}")
+        raise Abort(f"nothing to report up to {day}: the first day in {settings.lake_uri} is {min(curated)}")
     if not summaries:
-        raise FailPartition(f"nothing to report in {settings.lake_uri}: run 'trajectory-platform ingest' first")
-    page = build_report(report_data(ctx, summaries))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(f".{out.name}.part")
-    temporary.write_text(page, encoding="utf-8")
-    os.replace(temporary, out)
-    return out
+        raise Abort(f"nothing to report in {settings.lake_uri}: run 'trajectory-platform ingest' first")
+    return write_page(out, build_report(report_data(ctx, summaries)))
 
 
 def report_data(ctx: StageContext, summaries: dict[str, dict[str, Any]]) -> Any:
     """Everything the page shows about the given curated days (day -> summary, oldest first); as of the last one."""
     from trajectory_platform.reports.data import ReportData
+    from trajectory_platform.reports.flow import added
 
     days = list(summaries)
     as_of = days[-1]
@@ -69,8 +67,11 @@ def report_data(ctx: StageContext, summaries: dict[str, dict[str, Any]]) -> Any:
         tiles=_tiles(ctx, as_of, summaries, scores, tasks),
         days=_day_rows(ctx, summaries),
         funnels={day: closing.funnel_steps(summary) for day, summary in summaries.items()},
+        flow=added(list(day_flows(ctx, days).values())),
+        strategies=strategies_over(ctx, days),
+        cost=cost_facts(ctx, days, as_of=as_of),
         axis={
-            day: {label: summary["by_axis"].get(label, 0) for label in _AXIS_LABELS}
+            day: {label: summary["by_axis"].get(label, 0) for label in AXIS_LABELS}
             for day, summary in summaries.items()
         },
         reasons=_reasons(ctx, days),
@@ -134,10 +135,7 @@ def _day_rows(ctx: StageContext, summaries: dict[str, dict[str, Any]]) -> list[d
 
 
 def _reasons(ctx: StageContext, days: list[str]) -> list[dict[str, Any]]:
-    rejected = ctx.lake.read(tables.REJECTED_TRACES, days, columns=["stage", "reason"]).to_pylist()
-    counts = Counter((row["stage"], row["reason"]) for row in rejected)
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return [{"stage": stage, "reason": reason, "count": count} for (stage, reason), count in ordered[:_MOST_REASONS]]
+    return removed(counted_rows(ctx, tables.REJECTED_TRACES, days, ["stage", "reason"]))
 
 
 def _pools(ctx: StageContext, as_of: str) -> list[dict[str, Any]]:
@@ -163,10 +161,14 @@ def _cluster_sizes(ctx: StageContext, as_of: str) -> dict[int, int]:
 
 
 def _largest_clusters(ctx: StageContext, as_of: str) -> list[dict[str, Any]]:
+    seal = sealing.sealed(ctx.lake)  # by the newest clusters: what was open as of the day may be sealed by now
     members: dict[str, list[dict[str, Any]]] = {}
+    hidden: set[str] = set()
     for row in ctx.lake.read(tables.LEAK_CLUSTERS, [as_of]).to_pylist():
-        if row["pool"] != "sealed":  # sealed problems are not shown, only counted
-            members.setdefault(row["cluster_id"], []).append(row)
+        members.setdefault(row["cluster_id"], []).append(row)
+        if row["pool"] == "sealed" or (seal is not None and row["problem_key"] in seal.keys):
+            hidden.add(row["cluster_id"])  # sealed problems are not shown, only counted
+    members = {name: rows for name, rows in members.items() if name not in hidden}
     kinds: dict[str, set[str]] = {}
     for edge in ctx.lake.read(tables.LEAK_EDGES, [as_of]).to_pylist():
         for key in (edge["left_key"], edge["right_key"]):
@@ -212,7 +214,11 @@ def _checkpoint(ctx: StageContext, as_of: str) -> list[tuple[str, Any]]:
 
 
 def _loss_masks(ctx: StageContext, as_of: str) -> list[dict[str, Any]]:
-    """The picture of one trained row of each of the day's checkpoints that has one, in the order of the stages."""
+    """The picture of one trained row of each of the day's checkpoints that has one, in the order of the stages.
+
+    A row whose trace was retracted or sealed since keeps its numbers and says so (``withheld``) in place of its text.
+    """
+    from trajectory_platform.stages.trace_seals import not_to_show
     from trajectory_platform.training.loss_mask import read_loss_mask
 
     found = []
@@ -221,7 +227,10 @@ def _loss_masks(ctx: StageContext, as_of: str) -> list[dict[str, Any]]:
         mask = read_loss_mask(folder_of(ctx, checkpoint)) if checkpoint is not None else None
         if checkpoint is not None and mask is not None:
             found.append({**mask, "checkpoint_id": checkpoint["checkpoint_id"], "stage": stage})
-    return found
+    hidden = not_to_show(ctx.lake, {str(mask["trace_id"]) for mask in found if mask.get("trace_id")})
+    return [
+        {**mask, "withheld": hidden[name]} if (name := str(mask.get("trace_id"))) in hidden else mask for mask in found
+    ]
 
 
 def _listed(counts: dict[str, Any]) -> str:

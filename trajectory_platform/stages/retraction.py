@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajectory_platform.identity import digest_json
 from trajectory_platform.lake import tables
+from trajectory_platform.lake.manifests import slot
 from trajectory_platform.lineage.retractions import RETRACTED, detail_of, is_in, tombstones
 from trajectory_platform.stages.context import StageContext, input_digests
 
@@ -30,7 +31,13 @@ if TYPE_CHECKING:
     from trajectory_platform.lake.retention import PurgeReport, VacuumReport
 
 INVALIDATED = "run_unusable"
-PURGED_TABLES = (tables.TRAJECTORIES, tables.AXIS_A_CORPUS, tables.GENERATED_TRACES, tables.ROLLOUTS)
+PURGED_TABLES = (
+    tables.TRAJECTORIES,
+    tables.VERDICTS,  # explanations quote
+    tables.AXIS_A_CORPUS,
+    tables.GENERATED_TRACES,
+    tables.ROLLOUTS,
+)
 """Tables that hold the text of traces; ``raw_traces`` keeps the row (the count of the day) without any text of it."""
 Row = dict[str, Any]
 
@@ -158,6 +165,7 @@ def _reject(lake: Lake, day: str, rows: Sequence[Row], ids: Mapping[str, str]) -
     """Write accepted rows that go to the day's rejections, as a build of the day would; the day keeps its identity."""
     import pyarrow as pa
 
+    onto = lake.state(slot(tables.REJECTED_TRACES, day))  # what another process adds meanwhile is not overwritten
     manifest = lake.manifest(tables.REJECTED_TRACES, day)
     held = lake.read(tables.REJECTED_TRACES, [day])
     there = set(held.column("trace_id").to_pylist())
@@ -184,5 +192,6 @@ def _reject(lake: Lake, day: str, rows: Sequence[Row], ids: Mapping[str, str]) -
         settings=manifest.settings if manifest else {},
         complete=manifest.complete if manifest else True,
         summary=manifest.summary if manifest else {},
+        onto=onto,
     )
     return len(told)

@@ -80,7 +80,8 @@ def _measured(overall: Row) -> Row:
 
 def _score(name: str, score: Row) -> Row:
     interval = score.get("interval") or {}
-    return {name: score["value"], f"{name}_low": interval.get("low"), f"{name}_high": interval.get("high")}
+    told = {name: score["value"], f"{name}_low": interval.get("low"), f"{name}_high": interval.get("high")}
+    return told | ({f"{name}_note": interval["note"]} if interval.get("note") else {})
 
 
 def _paired(before: tuple[str, list[Row]], rows: list[Row], how: Row) -> Row:

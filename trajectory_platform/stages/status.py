@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trajectory_platform import jsontext
 from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
+from trajectory_platform.stages.catalogue import catalogue_place, judged_without
 from trajectory_platform.stages.checkpoints import NOT_IN_RECIPE, current_checkpoint, last_checkpoint
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.evaluations import EVALUATIONS
+from trajectory_platform.stages.text import shown
+from trajectory_platform.training.resume import PROGRESS
 
 if TYPE_CHECKING:
     from trajectory_platform.lake.manifests import Manifest
+    from trajectory_platform.training.recipe import Recipe
 
 _CHAIN = (
     tables.RAW_TRACES,
@@ -20,6 +30,12 @@ _CHAIN = (
     tables.JUDGED_TRACES,
     tables.AXIS_A_CORPUS,
 )
+
+_OF_AN_EVALUATION = (
+    "checkpoint_id", "pool", "success_share", "clusters", "available_clusters", "contaminated_problems", "sealed_looks",
+    "sealed_looks_of_all",
+)  # fmt: skip
+_HOLDER = re.compile(r"process (?P<pid>\d{1,10}) on (?P<machine>\S{1,200})")
 
 
 def lake_status(settings: Settings) -> dict[str, Any]:
@@ -55,13 +71,27 @@ def lake_status(settings: Settings) -> dict[str, Any]:
             }
         )
     checkpoint = newest_checkpoint(ctx)
+    step, because = _next_step(ctx, days)
     return {
         "lake": settings.lake_uri,
         "source": settings.data_root,
         "days": days,
         "newest_checkpoint": checkpoint,
-        "next": _next_step(ctx, days),
+        "under_way": under_way(settings),
+        "warnings": _warnings(settings, sound["judged_traces"]),
+        "next": step,
+        "because": because,
     }
+
+
+def _warnings(settings: Settings, judged: Mapping[str, Manifest]) -> list[str]:
+    """What is worth a word about days that went well; days that share it share one sentence."""
+    poor = sorted(day for day, manifest in judged.items() if judged_without(manifest))
+    if not poor:
+        return []
+    which = poor[0] if len(poor) == 1 else f"{len(poor)} days from {poor[0]} to {poor[-1]}"
+    place = catalogue_place(settings.data_root)
+    return [f"{which}: no product catalogue, most traces are unscorable (no_catalogue); put it at {place} and ingest"]
 
 
 def _expected_settings(settings: Settings) -> dict[str, dict[str, Any]]:
@@ -84,20 +114,25 @@ def newest_checkpoint(ctx: StageContext) -> dict[str, Any] | None:
     if row is None:
         return None
     newest = {name: row[name] for name in ("checkpoint_id", "day", "stage", "traces")}
+    told = jsontext.parse(row["manifest"].encode()).value.get("recipe") or {}
     sft = current_checkpoint(ctx, newest["day"])
-    scores = ctx.lake.read(tables.ACTION_SCORES, [newest["day"]], columns=["checkpoint_id", "tool_correct"]).to_pylist()
-    own = [row["tool_correct"] for row in scores if sft is not None and row["checkpoint_id"] == sft["checkpoint_id"]]
+    columns = ["checkpoint_id", "tool_correct", "cluster_id"]
+    scores = ctx.lake.read(tables.ACTION_SCORES, [newest["day"]], columns=columns).to_pylist()
+    own = [row for row in scores if sft is not None and row["checkpoint_id"] == sft["checkpoint_id"]]
     return {
         **newest,
+        "recipe": told.get("name"),
         "scored_turns": len(own),
-        "tool_accuracy": sum(own) / len(own) if own else None,
+        "scored_clusters": len({row["cluster_id"] for row in own}),
+        "tool_accuracy": sum(row["tool_correct"] for row in own) / len(own) if own else None,
         "evaluations": _evaluations(ctx, newest["day"]),
     }
 
 
 def _evaluations(ctx: StageContext, day: str) -> dict[str, dict[str, Any]]:
-    """Per evaluation of a day its state and, where something was attempted, problems and success share; stages that
-    the recipe does not have are left out."""
+    """Per evaluation of a day its state and, where something was attempted, its success share with the pool, problems
+    and clusters it rests on and what was left out as contaminated; stages that the recipe does not have are left out.
+    """
     left_out = {
         one.part["stage"]
         for one in ctx.lake.manifests(tables.CHECKPOINTS, [day])
@@ -112,9 +147,7 @@ def _evaluations(ctx: StageContext, day: str) -> dict[str, dict[str, Any]]:
         asset: {
             "state": manifest.summary["state"],
             "problems": manifest.summary["problems"],
-            "success_share": manifest.summary.get("success_share"),
-            "sealed_looks": manifest.summary.get("sealed_looks"),
-            "sealed_looks_of_all": manifest.summary.get("sealed_looks_of_all"),
+            **{name: manifest.summary.get(name) for name in _OF_AN_EVALUATION},
         }
         for asset, manifest in found.items()
         if manifest is not None
@@ -133,10 +166,15 @@ def render_status(facts: dict[str, Any]) -> str:
         lines.append("")
     if checkpoint:
         accuracy = checkpoint["tool_accuracy"]
-        score = "not scored" if accuracy is None else f"next tool {accuracy:.1%} on {checkpoint['scored_turns']} turns"
-        lines.append(f"newest checkpoint  {checkpoint['checkpoint_id']} ({checkpoint['traces']} traces, {score})")
+        on = f"{checkpoint['scored_turns']} turns in {checkpoint['scored_clusters']} clusters"
+        score = "not scored" if accuracy is None else f"next tool of sft {accuracy:.1%} on {on}"
+        made = f"recipe {shown(checkpoint['recipe'] or 'unknown')}, {checkpoint['traces']} traces, {score}"
+        lines.append(f"newest checkpoint  {checkpoint['checkpoint_id']} ({made})")
         lines += [f"{asset:>17}  {_evaluated(one)}" for asset, one in checkpoint["evaluations"].items()]
-    lines.append(f"next  {facts['next']}")
+    lines += [f"under way  {shown(one['checkpoint_id'])}, by {shown(one['by'])}" for one in facts["under_way"]]
+    lines += [f"warning  {words}" for words in facts["warnings"]]
+    why = f"  ({facts['because']})" if facts["because"] else ""
+    lines.append(f"next  {facts['next']}{why}")
     return "\n".join(lines)
 
 
@@ -144,25 +182,90 @@ def _evaluated(one: dict[str, Any]) -> str:
     if one["success_share"] is None:
         return f"nothing attempted ({one['state']})"
     looks, of_all = one["sealed_looks"], one["sealed_looks_of_all"]
-    looked = "" if looks is None else f" (sealed pool, look {looks} of this checkpoint, {of_all} of all)"
-    return f"solves {one['success_share']:.1%} of {one['problems']} held-out problems in the sandbox{looked}"
+    looked = "" if looks is None else f"; look {looks} of this checkpoint, {of_all} of all"
+    left = one.get("contaminated_problems")
+    seen = f"; {left} contaminated left out" if left else ""
+    rests = f"{one['problems']} held-out problems in {one['clusters']} clusters"
+    return f"solves {one['success_share']:.1%} of {rests} in the sandbox (pool {one['pool']}{seen}{looked})"
 
 
-def _next_step(ctx: StageContext, days: list[dict[str, Any]]) -> str:
+def under_way(settings: Settings) -> list[dict[str, str]]:
+    """Checkpoints that a living process trains now: {checkpoint_id, by}; nothing is locked to find out."""
+    place = Path(settings.checkpoint_root) / PROGRESS
+    found = []
+    for path in sorted(place.glob("*.lock")) if place.is_dir() else []:
+        try:
+            words = path.read_text("utf-8", "replace")[:300]
+        except OSError:
+            continue  # finished meanwhile
+        holder = _HOLDER.match(words)
+        if holder and (holder["machine"] != socket.gethostname() or _alive(int(holder["pid"]))):
+            found.append({"checkpoint_id": path.name.removesuffix(".lock"), "by": holder.group(0)})
+    return found
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # somebody else's
+    return True
+
+
+def _next_step(ctx: StageContext, days: list[dict[str, Any]]) -> tuple[str, str | None]:
+    """(the command to run next, or that there is none; what it would mend)."""
     from trajectory_platform.training.recipe import load_recipe
 
     open_days = [day["day"] for day in days if day["in_source"] and day["state"] != "complete"]
     if not days:
-        return "no days yet: 'trajectory-platform arena simulate' or set TRAJECTORY_PLATFORM_DATA_ROOT"
+        return "no days yet: 'trajectory-platform arena simulate' or set TRAJECTORY_PLATFORM_DATA_ROOT", None
     if open_days:
-        return f"trajectory-platform ingest --from {open_days[0]} --to {open_days[-1]}"
+        return f"trajectory-platform ingest --from {open_days[0]} --to {open_days[-1]}", None
     newest = days[-1]["day"]
-    stages = load_recipe(ctx.settings.recipe).names()
-    tried = {one.part["stage"]: one.summary for one in ctx.lake.manifests(tables.CHECKPOINTS, [newest])}
+    recipe = load_recipe(ctx.settings.recipe).resolved(ctx.settings.seed)
+    stages = recipe.names()
+    tried = {
+        one.part["stage"]: one
+        for one in ctx.lake.manifests(tables.CHECKPOINTS, [newest])
+        if one.part["stage"] in stages and one.settings.get("recipe") == _recorded(recipe, one.part["stage"])
+    }
     first = tried.get(stages[0]) if stages else None
-    if first is not None and not first.get("checkpoint_id"):
-        return f"nothing to train as of {newest} ({first.get('reason') or 'no rows'}): ingest more days"
-    if any(stage not in tried for stage in stages):
+    if first is not None and not first.summary.get("checkpoint_id"):
+        reason = first.summary.get("reason") or "no rows"
+        return f"nothing to train as of {newest} ({reason}): ingest more days", None
+    why = _lacking(ctx, newest, stages, tried)
+    if why is not None:
         wanted = stages[0] if len(stages) == 1 else "all"
-        return f"trajectory-platform train {wanted} --as-of {newest}"
-    return "nothing: everything ingested and the newest day has a checkpoint of every stage that could be trained"
+        return f"trajectory-platform train {wanted} --as-of {newest}", f"recipe {shown(recipe.name)}: {why}"
+    done = f"recipe {shown(recipe.name)} was trained on {newest} as far as it could, evaluated and traced"
+    return "nothing: everything is ingested", done
+
+
+def _recorded(recipe: Recipe, stage: str) -> Any:
+    """What a manifest records of a recipe, as JSON gives it back."""
+    return jsontext.parse(jsontext.dumps(recipe.identity(stage)).encode()).value
+
+
+def _lacking(ctx: StageContext, day: str, stages: Sequence[str], tried: dict[str, Manifest]) -> str | None:
+    """The first thing that a run as of a day has not made yet; None when it ended."""
+    for stage in stages:
+        if stage not in tried:
+            return f"no {stage} checkpoint yet"
+        name = tried[stage].summary.get("checkpoint_id")
+        scored = ctx.lake.manifest(tables.EVAL_SCORES, day, {"stage": stage})
+        if name and (scored is None or scored.summary.get("checkpoint_id") != name):
+            return f"{stage} is not evaluated yet"
+    made = [stage for stage in stages if tried[stage].summary.get("checkpoint_id")]
+    fed = {one.part["stage"]: one for one in ctx.lake.manifests(tables.CHECKPOINT_TRACES, [day])}
+    for table in (tables.CHECKPOINT_LINEAGE, tables.CONTAMINATION):
+        seen = {one.part["stage"]: one for one in ctx.lake.manifests(table, [day])}
+        if made and not all(_covers(seen.get(stage), fed.get(stage)) for stage in made):
+            return f"{table.name} is not brought up to date yet"
+    return None
+
+
+def _covers(told: Manifest | None, fed: Manifest | None) -> bool:
+    """Was a table made of the present trace list of a checkpoint?"""
+    return told is not None and fed is not None and fed.content_digest in told.inputs.values()

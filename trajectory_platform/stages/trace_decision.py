@@ -14,6 +14,8 @@ from trajectory_platform.lake import tables
 from trajectory_platform.stages.text import shown
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from trajectory_platform.curation.agency import AxisDecision
     from trajectory_platform.curation.config import FilterConfig
     from trajectory_platform.lake.publish import Lake
@@ -32,25 +34,33 @@ _ARGUMENT_CHARS = 100
 
 
 def decision(lake: Lake, settings: Settings, row: Mapping[str, Any]) -> Row:
+    """The decision about one trajectory as JSON values, read from its day (see ``decided``)."""
+    raw, judged = _one(lake, tables.RAW_TRACES, row), _one(lake, tables.JUDGED_TRACES, row)
+    return decided(settings, row, raw=raw, judged=judged, verdicts=_rows(lake, tables.VERDICTS, row))
+
+
+def decided(
+    settings: Settings, row: Mapping[str, Any], *, raw: Row | None, judged: Row | None, verdicts: pa.Table
+) -> Row:
     """The decision about one trajectory as JSON values.
 
     Args:
         row: a TRAJECTORIES row with ``messages`` and ``evidence`` parsed, and ``accepted`` and ``rejected``, the rows
             that the day's filter published for it.
+        raw, judged, verdicts: its rows of the same day.
 
     Returns:
         ``outcome`` (None before the day is judged), ``verdicts`` with one row per judge and whether the gate reads
-        it (``counts``), ``axis`` with a reason per dispatch (None where the dialogue cannot be read), ``path``: one
-        row per stage in the configured order: ``passed``, ``objects``, ``off``, ``asked_later`` (a stage that looks at
-        the whole day, of a trace that never came so far) or ``unknown`` (the day was not curated yet).
+        it (``counts``), ``axis`` with a reason per dispatch and, per assistant message and call, whether the model
+        emitted it (None where the dialogue cannot be read), ``path``: one row per stage in the configured order:
+        ``passed``, ``objects``, ``off``, ``asked_later`` (a stage that looks at the whole day, of a trace that never
+        came so far) or ``unknown`` (the day was not curated yet).
     """
     from trajectory_platform.curation.agency import decide
     from trajectory_platform.curation.config import filter_config
     from trajectory_platform.judging.verdicts import effective_verdicts
 
     config = filter_config(settings)
-    judged = _one(lake, tables.JUDGED_TRACES, row)
-    verdicts = _rows(lake, tables.VERDICTS, row)
     effective = effective_verdicts(verdicts, config.judge).get(row["trace_id"])
     told = [
         {name: one[name] for name in _VERDICT_COLUMNS} | {"counts": one == effective} for one in verdicts.to_pylist()
@@ -62,8 +72,8 @@ def decision(lake: Lake, settings: Settings, row: Mapping[str, Any]) -> Row:
     return {
         "outcome": None if judged is None else {name: judged[name] for name in _OUTCOME_COLUMNS},
         "verdicts": sorted(told, key=lambda one: (one["judge_kind"], one["judge_model"])),
-        "axis": None if axis is None else _axis(axis, row["evidence"]),
-        "path": _path(_one(lake, tables.RAW_TRACES, row), row, axis, judged, effective, config),
+        "axis": None if axis is None else axis_told(axis, row["evidence"]),
+        "path": _path(raw, row, axis, judged, effective, config),
     }
 
 
@@ -78,8 +88,8 @@ def _one(lake: Lake, table: tables.Table, row: Mapping[str, Any]) -> Row | None:
     return found[0] if found else None
 
 
-def _axis(axis: AxisDecision, evidence: Mapping[str, Any]) -> Row:
-    """The axis with every dispatch in time order."""
+def axis_told(axis: AxisDecision, evidence: Mapping[str, Any]) -> Row:
+    """The axis as JSON values, with every dispatch in time order."""
     from trajectory_platform.traces.arguments import CATALOGUE_TOOLS
 
     dispatches = [
@@ -99,6 +109,7 @@ def _axis(axis: AxisDecision, evidence: Mapping[str, Any]) -> Row:
         },
         "log_problems": axis.log_problems,
         "notes": axis.notes,
+        "emitted": axis.emitted,
         "dispatches": [
             {"tool": event["tool"], "arguments": event["arguments"], "reason": reason}
             for event, reason in zip(dispatches, axis.dispatch_reasons, strict=True)

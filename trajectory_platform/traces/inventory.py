@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 VERSION = "inventory-1"  # raise it when the same folder would give other rows
 OUT_OF_REACH = "judged_day_out_of_reach"
 DUPLICATE = "duplicate_line"
+NOT_SAMPLED = "not_sampled"
+AWAITED = "artifact_"
+"""Reasons of a ``not_final`` row that begin so: the artifact of a fetched day is asked for again."""
+_NOT_ASKED, _GONE = "not_asked", "gone"  # what else a pair without its artifact may be: wanted, later, not_sampled
 _SHARED_FORMS = ("jsonl_envelopes", "jsonl_steps", "whole_file")
 
 
@@ -43,10 +47,16 @@ class Source(Protocol):
 
 
 class Inventory(NamedTuple):
-    """``rows`` in the ``raw_traces`` schema, sorted by trace_id; ``summary`` is one ``day_summaries`` row."""
+    """``rows`` in the ``raw_traces`` schema, sorted by trace_id; ``summary`` is one ``day_summaries`` row.
+
+    Of a day that was fetched (``RawDay.unfetched``): ``awaited`` rows, whose artifact is asked for again, and
+    ``not_sampled`` rows, which the sampling policy left out.
+    """
 
     rows: pa.Table
     summary: dict[str, Any]
+    awaited: int
+    not_sampled: int
 
 
 class _Row(NamedTuple):
@@ -91,7 +101,7 @@ def inventory_day(source: Source, day: date, limits: Limits) -> Inventory:
             rows += arriving
     values = [{**value, "day": day.isoformat()} for value in _number_duplicates(rows, day)]
     summary = _summary(raw, own, faults, values, day, moved_in=moved_in, moved_out=moved_out)
-    return Inventory(_table(values), summary)
+    return _inventory(values, summary)
 
 
 def inventory_folder(source: Source, day: date, limits: Limits) -> Inventory:
@@ -99,7 +109,13 @@ def inventory_folder(source: Source, day: date, limits: Limits) -> Inventory:
     raw = source.open_day(day)
     own, faults = _folder_rows(source, raw, limits, judged_on=None)
     values = _number_duplicates(own, day)
-    return Inventory(_table(values), _summary(raw, own, faults, values, day, moved_in=0, moved_out=0))
+    return _inventory(values, _summary(raw, own, faults, values, day, moved_in=0, moved_out=0))
+
+
+def _inventory(values: list[dict[str, Any]], summary: dict[str, Any]) -> Inventory:
+    awaited = sum(value["state"] == "not_final" and value["state_reason"].startswith(AWAITED) for value in values)
+    left_out = sum(value["state_reason"] == NOT_SAMPLED for value in values)
+    return Inventory(_table(values), summary, awaited, left_out)
 
 
 def _out_of_reach(row: _Row) -> _Row:
@@ -124,7 +140,7 @@ def _folder_rows(source: Source, raw: RawDay, limits: Limits, judged_on: date | 
     for ref, held in zip(refs, _open_all(source, refs, limits), strict=True):
         for problem_id, found in held:
             pairs.setdefault((safe_id(ref.eval_run_id), problem_id), []).append(found)
-    rows = list(_rows(listing, pairs, raw.day))
+    rows = list(_rows(listing, pairs, raw))
     named = {run for run, _ in pairs} | {run for run, _ in listing.entries} | set(listing.unnamed)
     faults = [fault("runs.jsonl", None, "run_missing", run) for run in sorted(named - set(listing.runs))]
     faults += listing.faults
@@ -144,8 +160,9 @@ def _judged_day(pair: Entry | None, folder_day: date) -> date:
     return (utc_day(pair.result.get("updated_at")) if pair else None) or folder_day
 
 
-def _rows(listing: Listing, pairs: Mapping[tuple[str, str | None], list[Found]], folder_day: date) -> Iterable[_Row]:
+def _rows(listing: Listing, pairs: Mapping[tuple[str, str | None], list[Found]], raw: RawDay) -> Iterable[_Row]:
     """One row per pair that is named or found, and one per further line of it."""
+    folder_day = raw.day
     named: list[tuple[str, str | None, Entry | None, list[Found]]] = [
         (run, problem, pair, pairs.get((run, problem), [])) for (run, problem), pair in listing.entries.items()
     ]
@@ -160,8 +177,25 @@ def _rows(listing: Listing, pairs: Mapping[tuple[str, str | None], list[Found]],
         for one in held:
             line = one.line if one else None
             values = pair_row(listing, run, problem, pair, one, folder_day.isoformat())
+            if one is None and values["state"] == "no_trace" and problem is not None:
+                values |= _unfetched(raw.unfetched.get((run, problem)))
             shared = bool(one and one.line is not None)
             yield _Row(judged, folder_day, trace_id(run, problem, line), one.content if one else None, shared, values)
+
+
+def _unfetched(pair: Mapping[str, Any] | None) -> dict[str, Any]:
+    """State of a pair without an artifact in a day that was fetched: asked for again, or why it never comes."""
+    if pair is None:
+        return {}
+    if pair["state"] == NOT_SAMPLED:
+        share = pair.get("probability")
+        detail = f"stratum {pair.get('stratum')!a}, chosen with probability {share}"
+        return {"state_reason": NOT_SAMPLED, "state_detail": detail}
+    reason = str(pair.get("reason") or pair["state"])
+    if pair["state"] == _NOT_ASKED:
+        return {"state_detail": reason}
+    named = {"state_reason": AWAITED + reason.removeprefix(AWAITED)}
+    return named if pair["state"] == _GONE else {"state": "not_final", **named}
 
 
 def _without_id(

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trajectory_platform import jsontext
-from trajectory_platform.errors import PlatformError, RejectRow
+from trajectory_platform.errors import FailPartition, PlatformError, RejectRow
 from trajectory_platform.identity import sha256_hex
 from trajectory_platform.lake.tables import RAW_TRACES, TRAJECTORIES
 from trajectory_platform.traces import chat, sn15
@@ -198,6 +199,9 @@ def normalise_batches(
         limits: sizes and depth above which an artifact or a record is set aside.
         batch_rows: rows per batch; batches of large artifacts hold fewer.
         workers: 1 reads in this process.
+
+    Raises:
+        FailPartition: a worker process died.
     """
     import pyarrow as pa
 
@@ -222,6 +226,11 @@ def normalise_batches(
                     yield pending.pop(0).result()
             while pending:
                 yield pending.pop(0).result()
+        except BrokenProcessPool:
+            raise FailPartition(
+                "a worker process died while artifacts were read, usually because memory ran out: lower "
+                "TRAJECTORY_PLATFORM_WORKERS or TRAJECTORY_PLATFORM_BATCH_ROWS, or give it more memory"
+            ) from None
         finally:
             for future in pending:
                 future.cancel()

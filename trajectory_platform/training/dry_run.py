@@ -15,9 +15,11 @@ from trajectory_platform.evaluation.child import Runner, run_job
 from trajectory_platform.training import launch
 from trajectory_platform.training.estimate import (
     GIB,
+    START_S,
     Device,
     Shape,
     Work,
+    answering_hours,
     assumptions,
     device_of,
     hours,
@@ -37,6 +39,7 @@ def dry_run(
     problems: int,
     device: str,
     seed: int,
+    evaluated: int | None = None,
     runner: Runner | None = None,
 ) -> dict[str, Any]:
     """Resolve a recipe, build the datasets of the stages that have rows, estimate all of its stages.
@@ -45,11 +48,14 @@ def dry_run(
         rows: stage -> records as for ``launch.train_checkpoint``; ``sft`` must be there, its rows also say how long a
             trace is. Stages without rows are bounded from it and from ``problems``.
         problems: train problems that can be attempted.
+        evaluated: problems of the evaluation's pool that can be attempted; None is not known and taken to be as many
+            as the plan asks for.
         device: name in ``estimate.DEVICES``.
 
     Returns:
         JSON object for :func:`text_of`: ``recipe`` (YAML), ``tokenizer``, ``parameters``, ``device``, ``stages``
-        (counts, ``memory_gib``, ``hours``, ``notes`` each), ``assumptions``, ``total_hours``.
+        (counts, ``memory_gib``, ``hours``, ``notes`` each), ``evaluations`` (of every stage and of the untrained
+        model), ``assumptions``, ``total_hours`` of both.
 
     Raises:
         FailPartition, Abort: rows that cannot be read, or an unknown device.
@@ -71,29 +77,32 @@ def dry_run(
         name: _stage(name, recipe, counted["stages"].get(name), per_trace, problems, shape, target)
         for name in recipe.names()
     }
+    evaluations = _evaluations(recipe, per_trace, evaluated, shape, target)
+    spent = [*(entry.get("hours") or 0.0 for entry in stages.values()), evaluations.get("hours") or 0.0]
     return {
+        "name": recipe.name,
         "recipe": recipe.to_yaml(),
         "tokenizer": counted["tokenizer"],
         "parameters": shape.parameters,
         "device": {"name": target.name, "count": recipe.hardware.processes, "memory_gib": target.memory_gib},
         "stages": stages,
-        "total_hours": round(sum(entry.get("hours") or 0.0 for entry in stages.values()), 2),
+        "evaluations": evaluations,
+        "total_hours": round(sum(spent), 4),
         "assumptions": assumptions(target),
     }
 
 
-def text_of(found: Mapping[str, Any], *, with_recipe: bool = True) -> list[str]:
-    """The result as lines for a terminal."""
+def text_of(found: Mapping[str, Any], *, with_recipe: bool = False) -> list[str]:
+    """The result as lines for a terminal: the numbers first; the resolved recipe only where it is asked for, last."""
     device = found["device"]
     room = f"{device['memory_gib']:g} GiB each" if device["memory_gib"] else "memory of the machine"
-    lines = found["recipe"].splitlines() if with_recipe else []
-    lines += [
-        "",
+    lines = [
+        f"recipe       {found['name']}",
         f"model        {found['parameters'] / 1e6:,.1f} M parameters",
         f"tokenizer    {found['tokenizer']['source']}",
         f"devices      {device['count']} x {device['name']}, {room}",
         "",
-        f"{'stage':<12}{'rows':>9}{'contexts':>10}{'tokens':>15}{'trained':>14}{'steps':>8}{'GiB':>8}{'hours':>9}",
+        f"{'stage':<12}{'rows':>9}{'contexts':>10}{'tokens':>15}{'trained':>14}{'steps':>8}{'GiB':>8}{'time':>10}",
     ]
     for name, entry in found["stages"].items():
         if "refused" in entry:
@@ -102,11 +111,15 @@ def text_of(found: Mapping[str, Any], *, with_recipe: bool = True) -> list[str]:
         lines.append(
             f"{name:<12}{_count(entry, 'rows')}{_count(entry, 'contexts', 10)}{_count(entry, 'run_tokens', 15)}"
             f"{_count(entry, 'run_trained_tokens', 14)}{_count(entry, 'steps', 8)}"
-            f"{_number(entry.get('memory_gib'), 8, 1)}{_number(entry.get('hours'), 9, 2)}"
+            f"{_number(entry.get('memory_gib'), 8, 2)}{_time(entry.get('hours')):>10}"
         )
         lines += [f"{'':<12}{note}" for note in entry["notes"]]
-    lines += ["", f"in all {found['total_hours']:,.2f} hours; no weights were touched", ""]
-    return [*lines, "assumptions", *(f"- {line}" for line in found["assumptions"])]
+    told = found["evaluations"]
+    lines.append(f"{'evaluations':<12}{_time(told['hours']):>73}")
+    lines += [f"{'':<12}{note}" for note in told["notes"]]
+    lines += ["", f"in all {_time(found['total_hours'])}; no weights were touched", ""]
+    lines += ["assumptions", *(f"- {line}" for line in found["assumptions"])]
+    return [*lines, "", "resolved recipe", *found["recipe"].splitlines()] if with_recipe else lines
 
 
 def _stage(
@@ -132,7 +145,7 @@ def _stage(
     found["memory_gib"] = round(need.total / GIB, 2)
     parts_gib = {key: round(value / GIB, 2) for key, value in need._asdict().items()}
     found["memory_parts_gib"] = {key: value for key, value in parts_gib.items() if value}
-    found["hours"] = round(hours(shape, recipe, part, work, device), 3)
+    found["hours"] = round(hours(shape, recipe, part, work, device) + START_S / 3600, 4)
     parts = ", ".join(f"{key} {value:g}" for key, value in found["memory_parts_gib"].items())
     found["notes"] += [f"GiB: {parts}"] if parts else []
     if device.memory_gib is not None and found["memory_gib"] > device.memory_gib:
@@ -142,6 +155,39 @@ def _stage(
             "dropped: " + ", ".join(f"{reason} {count}" for reason, count in found["dropped"].items())
         )
     return found
+
+
+def _evaluations(
+    recipe: Recipe, per_trace: Mapping[str, Any], evaluated: int | None, shape: Shape, device: Device
+) -> dict[str, Any]:
+    """{attempts, measured, turns, hours, notes}: the rollouts of the untrained model and of every stage, and the
+    teacher-forced turns of sft; ``hours`` is None where nothing says how long a trace is."""
+    plan = recipe.evaluation.rollouts
+    problems = (
+        evaluated if plan.problems is None else min(plan.problems, plan.problems if evaluated is None else evaluated)
+    )
+    attempts = (problems or 0) * plan.samples
+    measured = len(recipe.names()) + 1
+    turns = recipe.evaluation.max_turns if "sft" in recipe.names() else 0
+    found: dict[str, Any] = {"attempts": attempts, "measured": measured, "turns": turns, "hours": None, "notes": []}
+    found["notes"].append(f"{measured} x {attempts:,} attempts (pool {plan.pool}), the untrained model is one of them")
+    if "trace_tokens" not in per_trace:
+        return found
+    length = per_trace["trace_tokens"]
+    rollouts = Work(
+        0, length, round(attempts * per_trace["trace_generated"]), round(attempts * per_trace["trace_prompted"])
+    )
+    spent = measured * (answering_hours(shape, recipe, rollouts, device, together=plan.concurrency) + START_S / 3600)
+    if turns is None:
+        found["notes"].append("teacher-forced turns of sft: all of the dev pool, not counted")
+    elif turns:
+        share = turns / max(1.0, per_trace["trace_turns"])
+        forced = Work(
+            0, length, round(share * per_trace["trace_generated"]), round(share * per_trace["trace_prompted"])
+        )
+        spent += answering_hours(shape, recipe, forced, device, together=recipe.evaluation.batch) + START_S / 3600
+        found["notes"].append(f"{turns:,} teacher-forced turns of sft")
+    return {**found, "hours": round(spent, 4)}
 
 
 def _work(
@@ -226,3 +272,13 @@ def _count(entry: Mapping[str, Any], key: str, width: int = 9) -> str:
 
 def _number(value: float | None, width: int, digits: int) -> str:
     return f"{'-' if value is None else format(value, f',.{digits}f'):>{width}}"
+
+
+def _time(hours: float | None) -> str:
+    """Hours as people say them: seconds below a minute, minutes below an hour."""
+    if hours is None:
+        return "-"
+    seconds = hours * 3600
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if hours < 1 else f"{hours:,.1f} h"

@@ -71,6 +71,7 @@ def _supervised(rows: Any, recipe: Any, part: Any, tokenizer: Any) -> dict[str, 
         "run_trained_tokens": sum(label != IGNORED for one in examples for label in one.labels),
         "padded_tokens": _padded(lengths, laid.steps.micro_batch),
         "longest": max(lengths),
+        "trace_turns": _mean([sum(len(one.context.turns) for one in group) for group in traces]),
         "trace_tokens": _mean([sum(len(one.input_ids) for one in group) for group in traces]),
         "trace_generated": _mean(
             [sum(t.stop - t.start for one in group for t in one.context.turns) for group in traces]

@@ -15,6 +15,7 @@ from trajectory_platform.training.stage_recipes import AnyStage, GrpoStage, KtoS
 GIB = 1 << 30
 OVERHEAD_BYTES = 1.5 * GIB  # CUDA context, kernels, NCCL buffers
 FRAGMENTATION = 0.10  # of everything else: what the allocator cannot use
+START_S = 15.0  # of each process: importing torch and trl, opening the model and the rows
 LOGIT_TOKENS = 4096  # rows of the chunked LM head of TRL (TOKEN_CHUNK_SIZE); full logits are never made
 
 
@@ -205,6 +206,22 @@ def hours(shape: Shape, recipe: Recipe, part: AnyStage, work: Work, device: Devi
     return seconds / 3600
 
 
+def answering_hours(shape: Shape, recipe: Recipe, work: Work, device: Device, *, together: int) -> float:
+    """Hours of an evaluation, on one device and without vllm: histories forward, replies one token at a time.
+
+    Args:
+        work: ``generated``, ``prompted`` and the mean ``length`` of a trace. together: replies generated at a time.
+    """
+    hardware = recipe.hardware
+    devices = 1 if hardware.profile != "cpu" else hardware.threads
+    forward = 2 * shape.parameters + 2 * work.length * shape.heads * shape.head_dim * shape.layers
+    seconds = work.prompted * forward / (devices * device.tflops * 1e12 * device.used)
+    element = 2 if hardware.precision == "bf16" else 4
+    cache = 2 * shape.layers * shape.kv_heads * shape.head_dim * element * work.length
+    step = (shape.parameters * element + together * cache) / (device.gb_per_s * 1e9 * device.decode)
+    return (seconds + work.generated / together * step) / 3600
+
+
 def assumptions(device: Device) -> list[str]:
     """What the numbers rest on besides the formulas, for people."""
     rates = f"{device.tflops:g} TFLOP/s of dense bf16 and {device.gb_per_s:g} GB/s by its data sheet"
@@ -217,7 +234,9 @@ def assumptions(device: Device) -> list[str]:
         f"the allocator loses {FRAGMENTATION:.0%}; {OVERHEAD_BYTES / GIB:g} GiB for the CUDA context on a GPU",
         "attention without a matrix of length times length (SDPA), LM head in chunks (TRL)",
         "several devices: no time lost in communication",
-        "evaluations are not counted; in dr_grpo vLLM sleeps while the model is trained",
+        f"{START_S:g} s for each process of a stage or an evaluation before its first step",
+        "an evaluation's attempts are as long as the corpus's traces; the teacher's own time is not counted",
+        "in dr_grpo vLLM sleeps while the model is trained",
     ]
 
 

@@ -40,11 +40,16 @@ Key = tuple[str, int]
 
 
 class Origin(NamedTuple):
-    """Where the attempts come from: as-of day, stage they are for, parent checkpoint or teacher."""
+    """Where the attempts come from: as-of day, stage they are for, parent checkpoint or teacher, identity of the plan.
+
+    With other limits or another temperature the same parent does something else: an id that named both would tell a
+    wrong lineage.
+    """
 
     day: str
     stage: str
     source: str
+    plan: str = ""
 
 
 class Generated(NamedTuple):
@@ -167,7 +172,7 @@ def assert_train_only(chosen: Sequence[EvalProblem], clusters: Iterable[Mapping[
 
 
 def generated_id(origin: Origin, one: EvalProblem, sample: int) -> str:
-    """The trace id of an attempt: one per day, stage, source, problem and sample."""
+    """The trace id of an attempt: one per day, stage, source, plan, problem and sample."""
     run = digest_json(["generated", *origin, one.problem.problem_key, sample])[:40]
     return trace_id(f"generated-{run}", one.problem.problem_id)
 
@@ -259,7 +264,9 @@ def _place(one: EvalProblem, sample: int, origin: Origin) -> dict[str, Any]:
     problem = one.problem
     return {
         "trace_id": generated_id(origin, one, sample),
-        **origin._asdict(),
+        "day": origin.day,
+        "stage": origin.stage,
+        "source": origin.source,
         "problem_id": problem.problem_id,
         "suite_id": problem.suite_id,
         "problem_key": problem.problem_key,

@@ -2,6 +2,10 @@
 
 Written into the checkpoint as ``loss_mask.json``, so that a report can show it without a tokenizer. Plain data: texts
 of third parties are in it as they are, whoever draws them escapes them.
+
+The line end after ``<|im_end|>`` is trained with its turn: TRL's training template of Qwen3, which is used as it is
+shipped, ends its generation block behind it. It is one constant token a turn that a policy never writes (generation
+stops before it), so it costs nothing, and masking it would make our rows differ from those of plain TRL.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from trajectory_platform.training.tracking_store import MAX_VALUE, Point, Store,
 FLUSH_S = 10.0  # seconds between two writes while training
 _PAUSE_S = 300.0  # at most, between two tries while the store does not answer
 _USER = re.compile(r"//[^/\s]*@")  # user and password in an address
+_CHECKPOINT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # what may stand in a query of the store
 _AT_ONCE_S, _AT_THE_END_S = 2.0, 120.0  # how long a busy SQLite file is waited for
 
 Result = TypeVar("Result")
@@ -162,7 +163,7 @@ class Mirror:
                 self._store = self._store or Store(self._uri)
                 return write(self._store)
         except Exception as error:  # noqa: BLE001 - MLflow raises its own, requests', sqlalchemy's and import errors
-            words = f"{type(error).__name__}: {without_secrets(' '.join(str(error).split()), self._uri)[:200]}"
+            words = _words(error, self._uri)
             if words != self._failed:  # said once, not at every try
                 self._report(f"mlflow: {words}; training goes on")
             self._failed = words
@@ -180,6 +181,48 @@ def open_mirror(uri: str | None, facts: Facts, *, finished: Callable[[], Iterabl
     if uri:
         mirror.flush(_AT_THE_END_S)
     return mirror
+
+
+def add_to_run(
+    uri: str | None,
+    checkpoint_id: str,
+    files: Mapping[str, bytes],
+    report: Report,
+    *,
+    numbers: Mapping[str, float] | None = None,
+) -> bool:
+    """Add artifacts and numbers to the finished run of a checkpoint, after its training.
+
+    Args:
+        uri: tracking URI; None does nothing.
+        files: name within the run -> content; one of the same name is replaced.
+        numbers: metrics, at step 0; a later call adds a later value.
+
+    Returns:
+        True when a run was there and everything was written. Never raises: what failed is said in one line.
+    """
+    if not uri or not _CHECKPOINT.fullmatch(checkpoint_id):
+        return False
+    try:
+        with one_writer(uri, _AT_THE_END_S):
+            store = Store(uri)
+            run = store.run_of(checkpoint_id)
+            if run is None:
+                return False
+            for name, content in sorted(files.items()):
+                store.put_bytes(run, name, content)
+            at_ms = int(time.time() * 1000)
+            store.log_points(
+                run, [Point(key, float(value), 0, at_ms) for key, value in sorted((numbers or {}).items())]
+            )
+    except Exception as error:  # noqa: BLE001 - as in ``Mirror``: MLflow raises its own, requests' and sqlalchemy's
+        report(f"mlflow: {_words(error, uri)}; nothing else depends on it")
+        return False
+    return True
+
+
+def _words(error: Exception, uri: str) -> str:
+    return f"{type(error).__name__}: {without_secrets(' '.join(str(error).split()), uri)[:200]}"
 
 
 def without_secrets(text: str, uri: str) -> str:

@@ -11,10 +11,11 @@ import fcntl
 import hashlib
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 EXPERIMENT = "trajectory-platform"
@@ -118,17 +119,35 @@ class Store:
 
     def put_text(self, run: str, name: str, text: str) -> str:
         """Store a text as an artifact; the short value that stands for it: its digest and its name in the run."""
+        self.put_bytes(run, name, text.encode())
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()} {name}"
+
+    def put_bytes(self, run: str, name: str, content: bytes) -> None:
+        """Store an artifact; ``name`` is its path within the run. One of the same name is replaced."""
         folder = local_artifacts(self._uri)
         uri = str(self._client.get_run(run).info.artifact_uri)
         if folder is not None and uri.startswith(ROOT):
             place = folder / uri.removeprefix(ROOT) / name
             place.parent.mkdir(parents=True, exist_ok=True)
             waiting = place.with_name(place.name + ".part")
-            waiting.write_text(text, "utf-8")
+            waiting.write_bytes(content)
             os.replace(waiting, place)
-        else:
-            self._client.log_text(run, text, name)
-        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()} {name}"
+            return
+        with tempfile.TemporaryDirectory(prefix="artifact-") as scratch:
+            path = Path(scratch) / PurePosixPath(name).name
+            path.write_bytes(content)
+            parent = str(PurePosixPath(name).parent)
+            self._client.log_artifact(run, str(path), None if parent == "." else parent)
+
+    def run_of(self, checkpoint_id: str) -> str | None:
+        """The newest finished run that made a checkpoint; None without one. Ids hold no quotes (``checkpoint_id``)."""
+        found = self._client.search_runs(
+            [self.experiment()],
+            filter_string=f"tags.checkpoint_id = '{checkpoint_id}' and attributes.status = 'FINISHED'",
+            order_by=["attributes.start_time DESC"],
+            max_results=1,
+        )
+        return str(found[0].info.run_id) if found else None
 
     def get_text(self, run: str, reference: str) -> str:
         """The text a value of ``put_text`` stands for.

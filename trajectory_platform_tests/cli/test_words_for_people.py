@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from trajectory_platform.settings import Settings
 from trajectory_platform.stages.closing import funnel_steps
 from trajectory_platform.stages.doctor import examine
 from trajectory_platform.stages.text import render_table
+from trajectory_platform_tests.sources.oro_fake import Fault, World, serving
 
 
 @pytest.mark.parametrize(
@@ -63,6 +65,54 @@ def test_doctor_names_a_misspelt_setting(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("TRAJECTORY_PLATFORM_REASONING_GAT", "0.9")
     told = [finding["text"] for finding in examine(Settings()) if finding["area"] == "settings"]
     assert "no such setting: TRAJECTORY_PLATFORM_REASONING_GAT" in told
+
+
+def findings(**values: Any) -> dict[str, dict[str, Any]]:
+    return {finding["area"]: finding for finding in examine(Settings(**values))}
+
+
+def test_doctor_says_where_a_missing_catalogue_belongs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, second = Path("days/2026-05-02"), Path("days/2026-05-03")
+    for day in (first, second):
+        day.mkdir(parents=True)
+    told = findings(data_root="days")["catalogue"]
+    assert told["level"] == "note" and "no_catalogue" in told["text"]
+    assert "days/catalogue/products.jsonl" in told["todo"]
+    (second / "catalogue").mkdir()
+    (second / "catalogue" / "products.jsonl").touch()
+    told = findings(data_root="days")["catalogue"]
+    assert told["level"] == "note" and "2026-05-02" in told["text"]
+    Path("days/catalogue").mkdir()
+    Path("days/catalogue/products.jsonl").touch()
+    assert findings(data_root="days")["catalogue"]["level"] == "ok"
+
+
+def test_doctor_asks_the_api_where_days_come_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("oro_sdk", reason="the API is asked through oro-sdk")
+    monkeypatch.chdir(tmp_path)
+    assert "api" not in findings()
+    with serving(World()) as server:
+        address = server.url
+        told = findings(source="oro_api", api_base=address)["api"]
+        assert told["level"] == "ok" and f"{address} answers" in told["text"]
+        server.faults.append(Fault("suites", status=503, times=9))
+        told = findings(source="oro_api", api_base=address)["api"]
+        assert told["level"] == "error" and "503" in told["text"]
+        assert len(server.requests) == 2, "asked once, not again and again"
+    told = findings(source="oro_api", api_base=address)["api"]
+    assert told["level"] == "error" and address in told["text"]
+    assert "https" in findings(source="oro_api", api_base="http://example.org")["api"]["text"]
+    assert list(tmp_path.iterdir()) == [], "it reads and never writes"
+
+
+def test_doctor_says_that_the_pool_key_is_public_and_shows_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert findings()["pool key"]["level"] == "note"
+    own = findings(pool_key="tulip")["pool key"]
+    assert own["level"] == "ok" and "tulip" not in str(own)
 
 
 def test_uses_overlap_and_lose_nothing_to_one_another() -> None:

@@ -115,7 +115,7 @@ def test_checks_re_read_and_hold(five_days: Path, tmp_path: Path) -> None:
         assert shown["funnel"].value.startswith("![") and "data:image/svg+xml" in shown["funnel"].value
         assert shown["content_digest"].value and shown["table_version"].value >= 0
         names = ("conservation", "accepted_rows_are_trainable", "content_digest", "corpus_digest")
-        assert passed == dict.fromkeys(names, True)
+        assert passed == dict.fromkeys((*names, "volume"), True)
         damaged = _settings(five_days, tmp_path / "lake")
         lake = StageContext(damaged).lake
         manifest = lake.manifest("rejected_traces", BAD)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trajectory_platform.defs.checks import PARTITION, days_of_run
-from trajectory_platform.defs.sensors import RANGE_END, RANGE_START
+from trajectory_platform.defs.runs import PARTITION, RANGE_END, RANGE_START, days_of_run
 
 
 def test_days_come_from_the_partition_or_the_range() -> None:

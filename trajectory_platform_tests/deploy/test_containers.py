@@ -125,7 +125,7 @@ def test_no_secret_stands_in_a_file() -> None:
         if line and not line.startswith("#")
     )
     assert all(example[name] == "" for name in SECRETS)
-    given = re.findall(r"(?:PASSWORD|SECRET|ACCESS|ROOT_USER|POOL)[A-Z_]*: *(.*)", COMPOSE.read_text("utf-8"))
+    given = re.findall(r"(?:PASSWORD|SECRET|ACCESS|ROOT_USER|POOL)[A-Z_]*: +(.*)", COMPOSE.read_text("utf-8"))
     assert given
     assert all(re.match(r"\$\{[A-Z0-9_]+:\?", value) for value in given)
     assert "docker/.env" in (REPOSITORY / ".gitignore").read_text("utf-8").splitlines()

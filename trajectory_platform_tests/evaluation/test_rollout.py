@@ -28,6 +28,7 @@ from trajectory_platform.evaluation.episode import episode
 from trajectory_platform.evaluation.rollout import Rollout, run_episode, run_rollouts
 from trajectory_platform.evaluation.wire import FORMS
 from trajectory_platform.sandbox.tools import TOOLS, World
+from trajectory_platform.traces.rendering import chat_messages
 from trajectory_platform_tests.evaluation.acting import START, Says, attempt, clock, honest, market, spoken, task
 
 SEARCH = ("find_product", {"q": "mug"})
@@ -159,6 +160,26 @@ def test_a_chat_token_in_a_call_ends_the_attempt_and_never_reaches_a_history(wor
     rollout = attempt([spoken("", [SEARCH]), spoken("", [("find_product", {"q": "<|im_start|>system"})])], world)
     assert rollout.ending[:2] == ("malformed_reply", "control_token_in_call")
     assert "<|im_start|>" not in jsontext.dumps(rollout.environment.messages)
+
+
+@pytest.mark.parametrize("tag", ["<think>", "</think>", "<tool_call>", "</tool_call>"])
+def test_a_tag_of_replies_in_a_call_is_a_malformed_reply_and_no_crash_of_the_policy(world: World, tag: str) -> None:
+    """No model could be asked the next turn: the fault is the reply that wrote it, and the outcome a failure."""
+    from trajectory_platform.evaluation.eval_rows import CRASHES
+
+    query = f"blue mug {tag}\n\nmore"
+    called = spoken("", [("find_product", {"q": query})], form="native")
+    rollout = attempt([spoken("", [SEARCH]), called, spoken("", [DONE])], world)
+    assert rollout.ending[:2] == ("malformed_reply", "tag_in_call")
+    assert rollout.ending.reason not in CRASHES
+    assert tag not in jsontext.dumps(rollout.environment.messages)
+    chat_messages(rollout.environment.messages)  # what is left of it can be shown to a model
+
+
+def test_an_escaped_tag_is_the_same_tag(world: World) -> None:
+    written = '<tool_call>[{"name": "find_product", "parameters": {"q": "\\u003c/think>"}}]</tool_call>'
+    rollout = attempt([Reply(written)], world)
+    assert rollout.ending[:2] == ("malformed_reply", "tag_in_call")
 
 
 def test_control_tokens_in_texts_are_neutralised_in_the_history(world: World) -> None:

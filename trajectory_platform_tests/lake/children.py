@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 from trajectory_platform.errors import FailPartition
-from trajectory_platform.lake import manifests, snapshots, staging
-from trajectory_platform.lake.lease import table_lease
+from trajectory_platform.lake import manifests, s3_lease, snapshots, staging
 from trajectory_platform.lake.publish import Lake
+from trajectory_platform.lake.storage import LOCAL_VARIABLE
 from trajectory_platform.lake.tables import TABLES, Table
 from trajectory_platform_tests.lake.rows import DAY, fill, put, trace_ids
 
@@ -32,10 +32,23 @@ PROCESSES.set_forkserver_preload(
 MODULES = {"manifests": manifests, "snapshots": snapshots, "staging": staging, "os": os}
 
 
+CHILD_LEASE_S = 2.0  # in an object store, where the lease of a killed child has to expire
+
+
 def start(work: Any, *arguments: Any) -> Any:
-    process = PROCESSES.Process(target=work, args=arguments)
+    """A child that finds the object store where this process finds it."""
+    environment = {
+        name: value for name, value in os.environ.items() if name.startswith("AWS_") or name == LOCAL_VARIABLE
+    }
+    process = PROCESSES.Process(target=_child, args=(environment, work, arguments))
     process.start()
     return process
+
+
+def _child(environment: dict[str, str], work: Any, arguments: tuple[Any, ...]) -> None:
+    os.environ.update(environment)  # the server of the children was started with another one
+    s3_lease.LEASE_S = CHILD_LEASE_S
+    work(*arguments)
 
 
 def finish(process: Any, timeout_s: float = 60) -> int:
@@ -115,6 +128,30 @@ def publish_day(root: str, table_name: str, day: str, ids: list[str], identity: 
 
 
 def hold_the_lease(root: str, table_name: str, held: str) -> None:
-    with table_lease(Path(root), table_name):
+    with Lake(root).storage.lease(table_name):
         Path(held).touch()
         time.sleep(60)
+
+
+def publish_often(root: str, table_name: str, number: int, times: int, result: str) -> None:
+    """Child: publishes days of its choice under leases that are worth nothing; writes down what became of each."""
+    s3_lease.LEASE_S = 0.01
+    s3_lease._Held._renew = lambda self: None  # type: ignore[method-assign]
+    lake, table = Lake(root), TABLES[table_name]
+    choose, said = random.Random(number), []
+    for turn in range(times):
+        day = f"2026-04-0{choose.randint(1, 3)}"
+        ids = trace_ids(20, start=1000 * number + 20 * turn)
+        try:
+            manifest = put(lake, table, rows(table, ids, day), day=day, identity=f"{number}-{turn}")
+            said.append([day, "published", manifest.content_digest])
+        except FailPartition as error:
+            said.append([day, "refused", str(error)])
+    Path(result).write_text(json.dumps(said))
+
+
+def vacuum_often(root: str, times: int) -> None:
+    """Child: removes what no log names, under leases that are worth nothing."""
+    s3_lease.LEASE_S = 0.01
+    for _ in range(times):
+        Lake(root).vacuum(tables=["trajectories", "raw_traces"])

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from trajectory_platform.lake import snapshots
 from trajectory_platform.lake.publish import Lake
 from trajectory_platform.lake.tables import Table
 
+LOCAL = pytest.mark.parametrize("lake", ["local"], indirect=True)  # for tests that touch the files of a lake
 DAY = "2026-03-01"
 DAY2 = "2026-03-02"
 
@@ -54,22 +55,19 @@ def put(lake: Lake, table: Table, data: Any, day: str = DAY, identity: str = "on
     return lake.publish(table, day, data, identity=identity, **given)
 
 
-def data_files(root: Path) -> set[str]:
+def data_files(lake: Lake) -> set[str]:
     """Every file of the lake that is no log, manifest, lease or index."""
-    return {
-        str(path.relative_to(root))
-        for path in root.rglob("*")
-        if path.is_file() and not {"_delta_log", "_manifests", "_leases", "_index"} & set(path.relative_to(root).parts)
-    }
+    aside = {"_delta_log", "_manifests", "_leases", "_index"}
+    return {name for name in lake.storage.walk("") if not aside & set(name.split("/"))}
 
 
-def active_files(root: Path, *tables: Table) -> set[str]:
+def active_files(lake: Lake, *tables: Table) -> set[str]:
     found = set()
     for table in tables:
-        snapshot = snapshots.open_snapshot(root, table)
+        snapshot = snapshots.open_snapshot(lake.storage, table)
         found |= {f"{table.name}/{file.path}" for file in (snapshot.files if snapshot else ())}
     return found
 
 
-def temporary_files(root: Path) -> list[str]:
-    return sorted(str(path) for path in root.rglob("*") if path.name.endswith(".tmp") or "#" in path.name)
+def temporary_files(lake: Lake) -> list[str]:
+    return sorted(name for name in lake.storage.walk("") if name.endswith(".tmp") or "#" in name)

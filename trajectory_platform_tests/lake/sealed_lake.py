@@ -45,7 +45,7 @@ SUMMARY = {
 }  # fmt: skip
 
 
-def sealed_lake(root: Path) -> Lake:
+def sealed_lake(root: Path | str) -> Lake:
     """Open problem ``o``; sealed ``s`` (key ``ks``) and a sealed race problem (key ``kr``); ``n`` of a day after the
     clusters. Trace ``r7:o`` repeats the dialogue of the sealed ``r1:s`` under the open problem, ``r8:o`` quotes it."""
     lake = Lake(str(root))

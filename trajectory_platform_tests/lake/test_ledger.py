@@ -234,16 +234,16 @@ def look_often(root: str, name: str, count: int) -> None:
         look(lake, *(f"{name}-{key}" for key in range(200)), who=name, reason=f"look {number}")
 
 
-def test_writers_at_the_same_time_keep_every_line(tmp_path: Path) -> None:
+def test_writers_at_the_same_time_keep_every_line(lake: Lake) -> None:
     names = [f"writer-{number}" for number in range(4)]
-    children = [start(look_often, str(tmp_path), name, 15) for name in names]
+    children = [start(look_often, lake.uri, name, 15) for name in names]
     seen = 0
     while any(child.is_alive() for child in children):
-        found = read_ledger(Lake(str(tmp_path)))
+        found = read_ledger(lake)
         assert not found.faults and len(found.looks) >= seen, "a reader beside them sees whole lines only"
         seen = len(found.looks)
     assert [finish(child) for child in children] == [0] * 4
-    found = read_ledger(Lake(str(tmp_path)))
+    found = read_ledger(lake)
     assert not found.faults and len(found.looks) == 60
     for name in names:
         assert [one.reason for one in found.looks if one.who == name] == [f"look {number}" for number in range(15)]

@@ -23,18 +23,13 @@ from trajectory_platform.lake.tables import (
     Table,
 )
 from trajectory_platform.lake.verification import verify
-from trajectory_platform_tests.lake.rows import DAY, DAY2, batches, data_files, fill, put, trace_ids
+from trajectory_platform_tests.lake.rows import DAY, DAY2, LOCAL, batches, data_files, fill, put, trace_ids
 
 BOTH_PATHS = pytest.mark.parametrize("table", [RAW_TRACES, TRAJECTORIES], ids=["small", "big-text"])
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(str(tmp_path / "lake"))
-
-
 def version(lake: Lake, table: Table) -> int:
-    snapshot = open_snapshot(lake.root, table)
+    snapshot = open_snapshot(lake.storage, table)
     assert snapshot is not None
     return snapshot.version
 
@@ -86,6 +81,7 @@ def test_an_empty_day_is_published_and_empties_an_old_one(lake: Lake, table: Tab
     assert list(lake.batches(table, DAY)) == []
 
 
+@LOCAL
 def test_missing_tables_and_days_read_as_empty(lake: Lake) -> None:
     assert lake.read(VERDICTS).equals(VERDICTS.schema().empty_table())
     assert lake.read(VERDICTS, [DAY], columns=["retryable", "trace_id"]).schema.names == ["retryable", "trace_id"]
@@ -145,6 +141,7 @@ def test_files_of_big_text_are_bounded_and_read_in_order(lake: Lake, monkeypatch
     assert lake.read(TRAJECTORIES).equals(rows.slice(5, 3))
 
 
+@LOCAL
 @pytest.mark.parametrize("table", list(TABLES.values()), ids=list(TABLES))
 def test_every_declared_table_can_be_published(lake: Lake, table: Table) -> None:
     """Also: no text of a row is copied into the log, where a retraction would not reach it."""
@@ -160,6 +157,7 @@ def test_every_declared_table_can_be_published(lake: Lake, table: Table) -> None
     assert b"remarkable" not in log
 
 
+@LOCAL
 def test_row_groups_of_big_text_are_small(lake: Lake) -> None:
     import pyarrow.parquet as pq
 
@@ -194,9 +192,13 @@ def test_a_day_that_is_none_is_refused(lake: Lake, day: str) -> None:
         put(lake, RAW_TRACES, RAW_TRACES.schema().empty_table(), day=day)
 
 
-def test_only_local_folders(tmp_path: Path) -> None:
-    with pytest.raises(Abort, match="local folder"):
-        Lake("s3://bucket/lake")
+@pytest.mark.parametrize(
+    "uri", ["gs://bucket/lake", "s3://", "s3://bucket/a lake", "s3://bucket/../other", "s3://user:secret@bucket/lake"]
+)
+def test_a_lake_lies_in_a_local_folder_or_in_s3(uri: str) -> None:
+    with pytest.raises(Abort, match="local folder or s3://") as refused:
+        Lake(uri)
+    assert "secret" not in str(refused.value)
 
 
 # --- the contract: a day that breaks it is never published, the old one stays -------------------------------------
@@ -248,7 +250,7 @@ def test_a_breach_of_contract_keeps_the_old_day(lake: Lake, breach: str) -> None
     assert "\n" not in str(raised.value) and str(raised.value).startswith(f"{table.name} {DAY}")
     assert lake.read(table).column(0).to_pylist() == ["old"]
     assert lake.is_current(table, DAY, "old")
-    assert len(data_files(lake.root)) == 1, "nothing staged is left"
+    assert len(data_files(lake)) == 1, "nothing staged is left"
 
 
 def test_verify_runs_before_the_commit_and_without_the_big_text(lake: Lake) -> None:
@@ -273,6 +275,7 @@ def test_a_manifest_that_is_no_json_is_refused_before_the_commit(lake: Lake) -> 
     assert lake.read(RAW_TRACES).num_rows == 0
 
 
+@LOCAL
 def test_the_manifest_tells_what_the_day_is_made_of(lake: Lake) -> None:
     given = {"inputs": {"raw_traces": {"version": 3, "digest": "ab"}}, "settings": {"a": 1}, "summary": {"rows": 3}}
     written = put(lake, RAW_TRACES, _ROWS, code_version="7", **given)
@@ -283,6 +286,7 @@ def test_the_manifest_tells_what_the_day_is_made_of(lake: Lake) -> None:
     assert read.table_version == version(lake, RAW_TRACES)
 
 
+@LOCAL
 def test_a_manifest_of_other_data_is_no_manifest(lake: Lake) -> None:
     """A kill between data commit and manifest leaves the old manifest beside new data."""
     put(lake, RAW_TRACES, _ROWS)

@@ -30,14 +30,9 @@ from trajectory_platform.lake.tables import (
     VERDICTS,
     Table,
 )
-from trajectory_platform_tests.lake.rows import DAY, DAY2, fill, put, trace_ids
+from trajectory_platform_tests.lake.rows import DAY, DAY2, LOCAL, fill, put, trace_ids
 
 AT = datetime(2026, 3, 3, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(str(tmp_path / "lake"))
 
 
 @pytest.fixture
@@ -124,7 +119,7 @@ def test_a_reason_is_written_down_before_the_query_runs(sealed_lake: Lake) -> No
     sql(sealed_lake, "select 1", sealed_reason="final evaluation", at=AT)
     with pytest.raises(Abort):
         sql(sealed_lake, "select nothing from nowhere", sealed_reason="typo\nforged line", at=AT)
-    lines = [json.loads(line) for line in (sealed_lake.root / LEDGER).read_text().splitlines()]
+    lines = [json.loads(line) for line in sealed_lake.storage.read(LEDGER).data.splitlines()]
     assert [line["reason"] for line in lines] == ["final evaluation", "typo\nforged line"]
     assert lines[0]["at"] == "2026-03-03T12:00:00+00:00" and lines[0]["query_sha256"] == sha256_hex(b"select 1")
     for reason, at in (("  ", AT), ("audit", None), ("audit", AT.replace(tzinfo=None))):
@@ -195,6 +190,7 @@ def test_results_and_memory_are_bounded(lake: Lake) -> None:
         sql(lake, "select list(i) from range(50000000) t(i)", memory_limit="50MB")
 
 
+@LOCAL
 def test_a_damaged_file_names_itself(lake: Lake) -> None:
     manifest = put(lake, RAW_TRACES, fill(RAW_TRACES, trace_ids(2)))
     put(lake, RAW_TRACES, fill(RAW_TRACES, trace_ids(2), DAY2), day=DAY2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -12,12 +11,7 @@ from trajectory_platform.lake.publish import Lake
 from trajectory_platform.lake.snapshots import open_snapshot
 from trajectory_platform.lake.tables import AXIS_A_CORPUS, CHECKPOINTS, RAW_TRACES, TRAJECTORIES, Table
 from trajectory_platform.lake.verification import verify
-from trajectory_platform_tests.lake.rows import DAY, DAY2, active_files, data_files, fill, put, trace_ids
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(str(tmp_path))
+from trajectory_platform_tests.lake.rows import DAY, DAY2, LOCAL, active_files, data_files, fill, put, trace_ids
 
 
 def publish_versions(lake: Lake, table: Table, count: int) -> list[int]:
@@ -28,9 +22,9 @@ def publish_versions(lake: Lake, table: Table, count: int) -> list[int]:
 
 
 def files_at(lake: Lake, table: Table, version: int) -> list[bool]:
-    snapshot = open_snapshot(lake.root, table, version)
+    snapshot = open_snapshot(lake.storage, table, version)
     assert snapshot is not None
-    return [(lake.root / table.name / file.path).exists() for file in snapshot.files]
+    return [bool(lake.storage.sizes(table.name, [file.path])) for file in snapshot.files]
 
 
 def test_replaced_files_stay_for_readers_until_the_retention_is_over(lake: Lake) -> None:
@@ -38,12 +32,13 @@ def test_replaced_files_stay_for_readers_until_the_retention_is_over(lake: Lake)
     assert lake.vacuum().removed == []
     planned = lake.vacuum(retention_days=0, dry_run=True)
     assert len(planned.removed) == 2 and planned.removed_bytes > 0
-    assert len(data_files(lake.root)) == 3, "a dry run removes nothing"
+    assert len(data_files(lake)) == 3, "a dry run removes nothing"
     assert lake.vacuum(retention_days=0).removed == planned.removed
-    assert data_files(lake.root) == active_files(lake.root, TRAJECTORIES)
+    assert data_files(lake) == active_files(lake, TRAJECTORIES)
     assert verify(lake) == []
 
 
+@LOCAL
 def test_leftovers_of_killed_writers_go_at_once(lake: Lake) -> None:
     publish_versions(lake, TRAJECTORIES, 1)
     planted = [
@@ -63,7 +58,7 @@ def test_leftovers_of_killed_writers_go_at_once(lake: Lake) -> None:
 def test_a_live_staging_folder_stays(lake: Lake) -> None:
     from trajectory_platform.lake.staging import staging_folder
 
-    with staging_folder(lake.root, "trajectories") as folder:
+    with staging_folder(lake.storage, "trajectories") as folder:
         (folder / "part.parquet").write_bytes(b"x")
         assert lake.vacuum().removed == []
         assert (folder / "part.parquet").exists()
@@ -93,7 +88,7 @@ def test_a_version_named_by_another_days_manifest_stays_unless_told_otherwise(la
     lake.vacuum(retention_days=0)
     assert files_at(lake, RAW_TRACES, other.table_version) == [True, True]
     lake.vacuum(retention_days=0, partition_versions=False)
-    assert data_files(lake.root) == active_files(lake.root, RAW_TRACES)
+    assert data_files(lake) == active_files(lake, RAW_TRACES)
 
 
 def test_a_version_that_is_gone_is_reported(lake: Lake) -> None:
@@ -107,7 +102,7 @@ def test_nothing_is_removed_on_a_guess(lake: Lake) -> None:
     checkpoint(lake, "{broken")
     with pytest.raises(FailPartition, match="manifest of checkpoint 'sft-1'"):
         lake.vacuum(retention_days=0)
-    assert len([name for name in data_files(lake.root) if name.startswith("axis_a_corpus")]) == 2
+    assert len([name for name in data_files(lake) if name.startswith("axis_a_corpus")]) == 2
 
 
 def test_purge_removes_the_rows_and_every_byte_of_them(lake: Lake) -> None:
@@ -132,18 +127,19 @@ def test_purge_removes_the_rows_and_every_byte_of_them(lake: Lake) -> None:
     assert after.content_digest != before.content_digest, "what depends on the day is rebuilt"
     assert after.summary == {"retracted": 1} and after.rows == 3
     assert list(report.vacuum.broken_versions["axis_a_corpus"]) == [1, 2], "every named version that lost the file"
-    assert all(ids[2] not in str(_all_ids(lake.root / name)) for name in data_files(lake.root))
-    log = b"".join(path.read_bytes() for path in lake.root.rglob("*") if path.is_file() and path.suffix == ".json")
-    assert secret.encode() not in log
+    assert all(ids[2] not in str(_all_ids(lake, name)) for name in data_files(lake))
+    written = [lake.storage.read(name).data for name in lake.storage.walk("") if name.endswith(".json")]
+    assert written and secret.encode() not in b"".join(written)
     assert verify(lake) == []
     assert lake.purge([ids[2]]).rows == {}, "a second time there is nothing to do"
 
 
-def _all_ids(path: Path) -> list[str]:
+def _all_ids(lake: Lake, name: str) -> list[str]:
     import pyarrow.parquet as pq
 
-    schema = pq.read_schema(path)
-    return pq.read_table(path, columns=["trace_id"]).column(0).to_pylist() if "trace_id" in schema.names else []
+    with pq.ParquetFile(lake.storage.source(name)) as file:
+        known = "trace_id" in file.schema_arrow.names
+        return file.read(columns=["trace_id"]).column(0).to_pylist() if known else []
 
 
 def test_vacuum_alone_removes_retracted_text_from_old_versions(lake: Lake) -> None:

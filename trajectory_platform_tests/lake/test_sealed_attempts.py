@@ -143,9 +143,10 @@ def test_no_other_command_shows_any(
 
 def test_no_report_shows_any(run: Callable[..., Answer], tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    for day in (DAY, DAY3):
-        assert run("report", "--out", str(page), "--day", day).code == 0
-        assert MARK not in page.read_text("utf-8")
+    for which in (("--day", DAY), ("--day", DAY3), ("--as-of", DAY), ()):
+        answer = run("report", "--out", str(page), *which)
+        assert answer.code == 0, answer.text
+        assert MARK not in page.read_text("utf-8"), which
 
 
 def test_none_of_this_was_a_look(lake: Lake) -> None:

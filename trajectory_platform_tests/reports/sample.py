@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from trajectory_platform.judging.calibration import calibrate
+from trajectory_platform.reports.cost_section import CostFacts
 from trajectory_platform.reports.data import ReportData
+from trajectory_platform.reports.diversity import tail_of
+from trajectory_platform.reports.flow import flow_of
+from trajectory_platform.reports.strategy_section import ALL, StrategyFacts
 
 FUNNEL_STAGES = (
     "raw pairs",
@@ -54,6 +58,19 @@ def sample_report(hostile: str = "") -> ReportData:
             for day, row, (came, went) in zip(DAYS, COUNTS, moved, strict=True)
         ],
         funnels=funnels,
+        flow=flow_of(
+            718,
+            [("axis", "axis_b")] * 363 + [("read", "truncated_gzip" + hostile)] * 63,
+            [["sft", "kto_desirable"]] * 189 + [["kto_undesirable"]] * 103,
+            found=718,
+            moved_in=5,
+            moved_out=5,
+        ),
+        strategies=StrategyFacts(
+            tails={ALL: tail_of({"copied": 200, "own": 80, "rare": 12}), "product" + hostile: tail_of({"own": 80})},
+            days={day: (3, 2.0 + number) for number, day in enumerate(DAYS)},
+        ),
+        cost=CostFacts(rules_verdicts=640),
         axis={
             day: {
                 "A": row[5],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import re
@@ -93,7 +94,7 @@ def test_hostile_text_is_shown_with_its_control_characters(hostile: Page) -> Non
 
 def test_figure_blocks_are_data_that_parses(hostile: Page) -> None:
     blocks = [body for kind, body in hostile.scripts if kind == "application/json"]
-    assert len(blocks) == 8
+    assert len(blocks) == 11
     assert all({"data", "layout"} <= set(json.loads(body)) for body in blocks)
 
 
@@ -122,4 +123,16 @@ def test_a_day_that_does_not_add_up_is_named() -> None:
 
 def test_an_empty_report_says_why_each_part_is_empty() -> None:
     page = Page(build_report(ReportData("Empty")))
-    assert page.text.count("Nothing to show: ") == 12
+    assert page.text.count("Nothing to show: ") == 14
+
+
+def test_a_year_of_days_is_a_figure_of_a_month_and_a_table_of_all() -> None:
+    days = [f"{2026 + number // 336}-{1 + number // 28 % 12:02d}-{1 + number % 28:02d}" for number in range(400)]
+    steps = [("pairs judged that day", 600), ("axis A", 200)]
+    data = dataclasses.replace(sample_report(), funnels=dict.fromkeys(days, steps))
+    page = build_report(data)
+    assert "The last 31 of 400 days; the table has all." in page
+    assert all(page.count(f">{day}<") >= 1 for day in days)
+    heights = [int(height) for height in re.findall(r'class="figure"[^>]*height:(\d+)px', page)]
+    assert max(heights) < 1400
+    assert "The last 31" not in build_report(sample_report())

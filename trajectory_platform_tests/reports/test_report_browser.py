@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,58 +9,23 @@ import pytest
 
 from trajectory_platform.reports.data import ReportData
 from trajectory_platform.reports.html import build_report
+from trajectory_platform_tests.reports.browsing import CHROMIUM, open_page, running_browser, until
 from trajectory_platform_tests.reports.sample import HOSTILE, sample_report
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
-]
-
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield started
-        started.close()
-
-
-def until(page: Any, condition: str) -> None:
-    """Wait for a condition from outside: the page's policy forbids the evaluation Playwright's own wait injects."""
-    for _ in range(300):
-        if page.evaluate(condition):
-            return
-        page.wait_for_timeout(100)
-    raise AssertionError(f"not within 30 s: {condition}")
+browser = pytest.fixture(scope="module")(running_browser)
 
 
 def opened(browser: Any, folder: Path, data: ReportData, width: int, scheme: str) -> tuple[Any, list[str]]:
     """The loaded page, and everything the browser complained about (errors, warnings, refused sources)."""
-    target = folder / "report.html"
-    target.write_text(build_report(data), encoding="utf-8")
-    page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-    page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
-    page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
-    page.add_init_script(
-        "document.addEventListener('securitypolicyviolation', e => console.error('refused ' + e.violatedDirective));"
-    )
-    page.goto(target.as_uri())
-    drawn = "[...document.querySelectorAll('[data-figure]')].every(e => e.querySelector('.main-svg'))"
-    until(page, drawn)
-    return page, complaints
+    return open_page(browser, folder, build_report(data), width, scheme)
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_every_figure_draws_without_a_complaint(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
     page, complaints = opened(browser, tmp_path, sample_report(), width, scheme)
     assert complaints == []
-    assert page.locator("[data-figure]").count() == 8
+    assert page.locator("[data-figure]").count() == 11
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -92,3 +55,26 @@ def test_colours_follow_the_scheme(browser: Any, tmp_path: Path) -> None:
     light = page.evaluate(bar)
     page.emulate_media(color_scheme="dark")
     until(page, f"{bar} !== {light!r}")
+
+
+def test_paper_gets_every_number_and_every_band_in_light_colours(browser: Any, tmp_path: Path) -> None:
+    """Printed from a dark screen: folds open, figures drawn anew as wide as the paper; then all is as before."""
+    page, complaints = opened(browser, tmp_path, sample_report(), 1280, "dark")
+    page.evaluate(
+        """addEventListener("beforeprint", () => { window.told = {
+            closed: document.querySelectorAll("details:not([open])").length,
+            ink: getComputedStyle(document.querySelector(".figure .xtick text, .figure .ytick text")).fill,
+            wide: Math.max(...[...document.querySelectorAll(".main-svg")].map(e => e.getBoundingClientRect().width)),
+            bands: [...document.querySelectorAll(".sankey-link")].filter(e => e.style.opacity === "1").length,
+        }; })"""
+    )
+    dark = page.evaluate("getComputedStyle(document.querySelector('.figure .xtick text, .figure .ytick text')).fill")
+    page.pdf()
+    told = page.evaluate("window.told")
+    assert told["closed"] == 0 and told["wide"] <= 700
+    assert told["ink"] == "rgb(28, 36, 48)" != dark
+    assert told["bands"] > 0
+    until(page, "!document.documentElement.classList.contains('printing')")
+    assert page.locator("details[open]").count() == 0
+    ink = page.evaluate("getComputedStyle(document.querySelector('.figure .xtick text, .figure .ytick text')).fill")
+    assert ink == dark and complaints == []

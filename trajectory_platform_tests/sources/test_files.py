@@ -165,3 +165,23 @@ def test_other_spellings_of_a_date_are_no_day_folders(tmp_path: Path, name: str)
     (tmp_path / name).mkdir()
     with pytest.raises(Abort, match="YYYY-MM-DD"):
         open_folder(f"{tmp_path}/{name}")
+
+
+def test_what_a_fetch_noted_is_surfaced_and_times_of_looks_do_not_change_the_digest(tmp_path: Path) -> None:
+    day = small_day(tmp_path)
+    source = FileSource(str(tmp_path))
+    assert (source.open_day(DAY).fetch, source.open_day(DAY).unfetched) == (None, {})
+    lines = (
+        '{"eval_run_id": "r1", "problem_id": "p1", "state": "fetched", "probability": 0.5, "weight": 2.0}\n'
+        '{"eval_run_id": "r1", "problem_id": "p2", "state": "not_sampled", "reason": "request_budget"}\n'
+    )
+    write(day, "fetch_pairs.jsonl", lines)
+    write(day, "fetch.json", '{"state": "open", "looks": 1}')
+    digest = source.digest(DAY)
+    raw = source.open_day(DAY)
+    assert raw.fetch == {"state": "open", "looks": 1}
+    assert {key: line["reason"] for key, line in raw.unfetched.items()} == {("r1", "p2"): "request_budget"}
+    write(day, "fetch.json", '{"state": "final", "looks": 2}')
+    assert source.digest(DAY) == digest
+    write(day, "fetch_pairs.jsonl", lines.replace("not_sampled", "later"))
+    assert source.digest(DAY) != digest

@@ -309,7 +309,8 @@ def test_a_day_that_the_data_have_not_reached_releases_nothing(tmp_path: Path) -
 def score(name: str, problem: Problem, success: bool) -> dict[str, Any]:
     named = {"checkpoint_id": name, "day": DAYS[0], "stage": "sft", "problem_key": problem.problem_key}
     outcome = "success" if success else "failure"
-    return row(tables.EVAL_SCORES, **named, problem_id=problem.problem_id, pool="dev", outcome=outcome, success=success)
+    named |= {"problem_id": problem.problem_id, "cluster_id": f"cluster of {problem.problem_id}"}
+    return row(tables.EVAL_SCORES, **named, pool="dev", outcome=outcome, success=success)
 
 
 def test_a_merge_flags_the_checkpoint_and_shows_its_clean_score(tmp_path: Path) -> None:
@@ -332,10 +333,13 @@ def test_a_merge_flags_the_checkpoint_and_shows_its_clean_score(tmp_path: Path) 
     second = contamination(ctx, DAYS[1])
     assert second.summary["flagged"] == {name: {"dev_problems": 3}}, "the held-out one, the merging one and its own"
     [told] = [one for one in contamination_report(ctx, DAYS[1]) if one["checkpoint_id"] == name]
-    assert told["contaminated"] == {"problems": 1, "attempts": 1, "success": 1.0}
-    assert told["clean"] == {"problems": 1, "attempts": 1, "success": 0.0}
+    assert told["contaminated"] == {"problems": 1, "attempts": 1, "success": 1.0, "clusters": 1}
+    assert told["clean"] == {"problems": 1, "attempts": 1, "success": 0.0, "clusters": 1}
     assert told["flags"] == ["3 dev problems"]
-    assert "success: clean 0.0% of 1, contaminated 100.0% of 1, all 50.0% of 2" in contamination_text(ctx, DAYS[1])
+    words = (
+        "success: clean 0.0% of 1 in 1 clusters, contaminated 100.0% of 1 in 1 clusters, all 50.0% of 2 in 2 clusters"
+    )
+    assert words in contamination_text(ctx, DAYS[1])
     [found] = seen_of(ctx.settings, name, [held.problem_key[:10]])
     assert (found["status"], found["traces"]) == ("same_cluster", ["run:a"])
     assert {one["status"] for one in seen_of(ctx.settings, name)} == {"same_cluster"}

@@ -99,9 +99,35 @@ def test_a_second_run_commits_nothing_and_report_and_status_tell(
     assert before == [lake.manifest(table, DAY, SFT.part) for table in (tables.ROLLOUTS, tables.EVAL_SCORES)]
     assert not list(Path(trained.checkpoint_root, LOGS).iterdir())
     status = render_status(lake_status(trained))
-    assert "sft_eval  solves" in status and "held-out problems" in status
+    assert "sft_eval  solves" in status and "in 5 clusters" in status and "held-out problems" in status
     page = write_report(trained, tmp_path / "report.html", DAY).read_text("utf-8")
     assert "What it achieves in the sandbox" in page and "b minus a" in page
+
+
+def test_the_next_step_is_nothing_only_when_the_run_ended(trained: Settings, acting: None, tmp_path: Path) -> None:
+    """Between its stages a run has checkpoints of all kinds and is not done; another recipe has none of its own."""
+    from trajectory_platform.stages.contamination import contamination
+    from trajectory_platform.stages.lineage_counts import checkpoint_lineage
+
+    def because() -> str:
+        facts = lake_status(trained)
+        assert facts["next"] == f"trajectory-platform train sft --as-of {DAY}"
+        return str(facts["because"])
+
+    forget(trained)
+    assert because() == "recipe recipe: sft is not evaluated yet"
+    evaluated(trained)
+    assert because() == "recipe recipe: checkpoint_lineage is not brought up to date yet"
+    checkpoint_lineage(StageContext(trained), DAY)
+    assert because() == "recipe recipe: contamination is not brought up to date yet"
+    contamination(StageContext(trained), DAY)
+    facts = lake_status(trained)
+    assert facts["next"].startswith("nothing: ") and facts["newest_checkpoint"]["recipe"] == "recipe"
+    assert facts["newest_checkpoint"]["evaluations"]["sft_eval"]["clusters"] == 5
+    assert "5 held-out problems in 5 clusters" in render_status(facts)
+    other = small_file(tmp_path, "other", stages__sft__optimiser__learning_rate=0.5)
+    told = lake_status(trained.model_copy(update={"recipe": other}))
+    assert told["because"] == "recipe other: no sft checkpoint yet"
 
 
 def test_other_rules_of_scoring_attempt_nothing_again(trained: Settings, acting: None) -> None:

@@ -110,6 +110,21 @@ def test_nothing_of_a_sealed_problem_is_in_any_file(tmp_path: Path) -> None:
     assert not export.build_release(ctx.settings, day=DAY, out=tmp_path / "out")["new"]
 
 
+def test_a_public_pool_key_and_a_new_release_key_are_said_and_the_card_agrees_with_itself(tmp_path: Path) -> None:
+    ctx = lake_of(tmp_path, [accepted(one) for one in PROBLEMS])
+    own = export.build_release(ctx.settings, day=DAY, out=tmp_path / "own")
+    assert own["warnings"] == [export.KEY_MADE.format(own["key_file"])], "a key of its own, so only the new release key"
+    card = (tmp_path / "own" / "README.md").read_text("utf-8")
+    assert "the key is not published." in card and "published default" not in card
+    public = ctx.settings.model_copy(update={"pool_key": export._DEFAULT_POOL_KEY})
+    made = lake_of(tmp_path / "public", [accepted(one) for one in PROBLEMS], pool_key=public.pool_key)
+    done = export.export_traces(made.settings, day=DAY, use="sft", form="hf", out=tmp_path / "sft")
+    assert done["warnings"] == [export.PUBLIC_KEY]
+    card = (tmp_path / "sft" / "README.md").read_text("utf-8")
+    assert "the key was the published default of the software." in card and "not published" not in card
+    assert export.build_release(ctx.settings, day=DAY, out=tmp_path / "own")["warnings"] == []
+
+
 def test_kto_takes_both_kinds_with_their_labels(tmp_path: Path) -> None:
     kept = [accepted(OPEN), accepted(OTHER, uses=("kto_undesirable",)), accepted(DEV, uses=("sft",))]
     _, rows = exported(lake_of(tmp_path, kept).settings, tmp_path / "out", use="kto")
@@ -194,7 +209,9 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "run0:open", "run0:other", "run0:dev",
     ]  # fmt: skip
     answer = run(commands.release_app, ["build", "--out", made, "--json"])
-    digest = json.loads(answer.output)["digest"]
+    told = json.loads(answer.stdout)
+    digest = told["digest"]
+    assert answer.stderr == f"warning: {told['warnings'][0]}\n" and told["key_file"] in answer.stderr
     assert digest in run(commands.release_app, ["verify", made]).output
     (Path(made) / "README.md").write_text("changed")
     answer = run(commands.release_app, ["verify", made])

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
 from pathlib import Path
 
+import pytest
+
 from trajectory_platform.lake import tables
+from trajectory_platform.output import report_days
 from trajectory_platform.stages import daily
 from trajectory_platform.stages.context import StageContext
-from trajectory_platform.stages.status import lake_status, render_status
+from trajectory_platform.stages.plain import ingest_days
+from trajectory_platform.stages.status import lake_status, render_status, under_way
 from trajectory_platform.stages.training_stages import train_stage, training_of
+from trajectory_platform.training.resume import PROGRESS
 from trajectory_platform_tests.stages.arena_days import DAYS, ingest, make_days, settings_for, split
 
 
@@ -40,3 +47,38 @@ def test_states_and_next_steps(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "days" / DAYS[0])
     text = render_status(lake_status(settings))
     assert DAYS[0] in text and "no rows" not in text
+
+
+def test_a_training_that_lives_is_under_way_and_a_killed_one_is_not(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path / "days", tmp_path / "lake")
+    assert under_way(settings) == []
+    place = Path(settings.checkpoint_root, PROGRESS)
+    place.mkdir(parents=True)
+    own = f"process {os.getpid()} on {socket.gethostname()}"
+    (place / "sft-a.lock").write_text(own)
+    (place / "sft-b.lock").write_text(f"process 4194305 on {socket.gethostname()}")  # above the largest there can be
+    (place / "sft-c.lock").write_text("process 1 on another-machine")
+    (place / "sft-d.lock").write_text("")
+    assert under_way(settings) == [
+        {"checkpoint_id": "sft-a", "by": own},
+        {"checkpoint_id": "sft-c", "by": "process 1 on another-machine"},
+    ]
+    assert f"under way  sft-a, by {own}" in render_status(lake_status(settings))
+
+
+def test_days_without_a_product_catalogue_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = settings_for(tmp_path / "days", tmp_path / "lake")
+    make_days(tmp_path / "days", days=2, traces=30)
+    kept = (tmp_path / "days" / "catalogue").rename(tmp_path / "catalogue")
+    place = f"{tmp_path}/days/catalogue/products.jsonl"
+    for again in (False, True):  # and when nothing is to be done
+        report_days(ingest_days(settings, None, DAYS[0], DAYS[1]), as_json=False)
+        told = [line for line in capsys.readouterr().out.splitlines() if "warning" in line]
+        assert [line.split()[0] for line in told] == DAYS[:2], again
+        assert all("no_catalogue" in line and place in line for line in told)
+    (warning,) = lake_status(settings)["warnings"]
+    assert f"2 days from {DAYS[0]} to {DAYS[1]}" in warning and place in warning
+    assert f"warning  {warning}" in render_status(lake_status(settings))
+    kept.rename(tmp_path / "days" / "catalogue")
+    report_days(ingest_days(settings, None, DAYS[0], DAYS[1]), as_json=False)
+    assert "warning" not in capsys.readouterr().out and lake_status(settings)["warnings"] == []

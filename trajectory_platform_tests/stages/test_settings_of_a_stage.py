@@ -15,7 +15,7 @@ from trajectory_platform_tests.stages.arena_days import make_days, settings_for
 
 DAY = "2026-05-02"
 # Where things are, and what never changes a result (tests of its own hold that).
-PLACES = {"data_root", "lake_uri", "checkpoint_root", "index_root", "batch_rows", "workers"}
+PLACES = {"data_root", "lake_uri", "lake_local", "checkpoint_root", "index_root", "batch_rows", "workers"}
 # Read to find the input partitions, which enter the identity themselves; recipe and filter enter resolved.
 BY_INPUTS = {"window_days", "recipe", "filter"}
 STAGES = (*DAILY_STAGES, *training_flow(TRAINING[-1].stage))

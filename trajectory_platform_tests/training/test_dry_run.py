@@ -85,6 +85,19 @@ def test_what_is_yet_to_be_generated_is_bounded_as_training_would_bound_it(recip
     assert any(note.startswith("16 attempts") for note in grpo["notes"])
 
 
+def test_numbers_come_first_evaluations_are_counted_and_the_recipe_is_there_when_asked_for(recipe: Recipe) -> None:
+    found = dry_run(recipe, {"sft": records()}, problems=16, device="cpu-core", seed=7, evaluated=3, runner=here)
+    told, plan = found["evaluations"], recipe.evaluation.rollouts
+    assert told["measured"] == len(recipe.names()) + 1 and told["attempts"] == min(plan.problems or 3, 3) * plan.samples
+    assert told["hours"] > 0
+    stages = sum(entry.get("hours") or 0.0 for entry in found["stages"].values())
+    assert found["total_hours"] == pytest.approx(stages + told["hours"], abs=1e-3)
+    lines = text_of(found)
+    assert lines[0].startswith("recipe ") and any(line.startswith("sft ") and line.endswith(" s") for line in lines)
+    assert not any("0.00" in line and "hours" in line for line in lines) and "resolved recipe" not in lines
+    assert text_of(found, with_recipe=True)[-1] == found["recipe"].splitlines()[-1]
+
+
 @pytest.mark.slow
 def test_what_training_would_refuse_is_said_for_its_stage(recipe: Recipe) -> None:
     rows = records()

@@ -179,17 +179,18 @@ def test_the_order_of_rows_changes_nothing_and_nothing_is_lost() -> None:
     assert len(set(straight.table.column("trace_id").to_pylist())) == 20
 
 
-def test_ids_differ_between_days_stages_sources_problems_and_samples() -> None:
+def test_ids_differ_between_days_stages_sources_plans_problems_and_samples() -> None:
     origins = [
         ORIGIN,
         ORIGIN._replace(day="2026-05-03"),
         ORIGIN._replace(stage="teacher_sft"),
         ORIGIN._replace(source="b"),
+        ORIGIN._replace(plan="another plan"),
     ]
     ids = {
         generated_id(origin, problem(number), sample) for origin in origins for number in (0, 1) for sample in (0, 1)
     }
-    assert len(ids) == 16
+    assert len(ids) == 20
 
 
 @pytest.mark.parametrize("pool", ["dev", "sealed"])

@@ -126,6 +126,39 @@ def test_a_database_that_is_down_costs_seconds_not_minutes(monkeypatch: pytest.M
     assert len(lines) == 1 and sum(slept) < 1
 
 
+def test_files_and_numbers_are_added_to_the_newest_finished_run_of_a_checkpoint(uri: str) -> None:
+    name, lines = FACTS.checkpoint_id, list[str]()
+    assert not tracking.add_to_run(uri, name, {"a.svg": b"<svg/>"}, lines.append)  # no run yet: nothing is made up
+    first, second = mirror(uri), mirror(uri)
+    first.close(finished=True)
+    failed = mirror(uri)
+    failed.close(finished=False)
+    second.close(finished=True)
+    for content in (b"<svg>old</svg>", b"<svg>\xc3\xa4</svg>"):
+        files = {"figures/loss.svg": content, "all.html": b"<p>x"}
+        assert tracking.add_to_run(uri, name, files, lines.append, numbers={"eval_success": 0.75})
+    assert lines == [] and Store(uri).run_of(name) == second.run_id
+    place = Path(uri.removeprefix("sqlite:///")).parent / "mlflow-artifacts"
+    [kept] = place.rglob("loss.svg")
+    assert kept.read_bytes() == b"<svg>\xc3\xa4</svg>" and str(second.run_id) in kept.parts
+    assert client(uri).get_run(second.run_id).data.metrics["eval_success"] == 0.75
+    assert not list(place.rglob("*.part"))
+
+
+@pytest.mark.parametrize("name", ["x' or tags.stage = 'sft", "", "../up"])
+def test_no_strange_name_gets_into_a_query_of_the_store(uri: str, name: str) -> None:
+    lines: list[str] = []
+    assert not tracking.add_to_run(uri, name, {"a": b""}, lines.append) and lines == []
+    assert not tracking.add_to_run(None, FACTS.checkpoint_id, {"a": b""}, lines.append)
+
+
+def test_adding_to_a_store_that_is_down_is_said_in_one_line_without_its_password() -> None:
+    lines: list[str] = []
+    where = "http://me:s3cret@127.0.0.1:9"
+    assert not tracking.add_to_run(where, FACTS.checkpoint_id, {"a": b""}, lines.append)
+    assert len(lines) == 1 and "nothing else depends on it" in lines[0] and "s3cret" not in lines[0]
+
+
 @pytest.mark.slow
 def test_a_run_is_mirrored_with_parameters_metrics_datasets_and_a_model_version(uri: str) -> None:
     lines: list[str] = []

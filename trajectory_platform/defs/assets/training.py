@@ -10,6 +10,7 @@ import dagster as dg
 from trajectory_platform.defs.assets.day_asset import DayAsset
 from trajectory_platform.defs.partitions import everything_up_to, same_day, trailing_window
 from trajectory_platform.stages import checkpoints, contamination, evaluations, generated, lineage_counts, splits
+from trajectory_platform.stages.checkpoint_figures import mirrored
 from trajectory_platform.stages.training_stages import TRAINING, Training, train_stage
 from trajectory_platform.training.stage_recipes import STAGES
 
@@ -87,7 +88,7 @@ def _checkpoint(row: Training, window_days: int) -> DayAsset:
     if row.attempts:
         upstream |= {"problem_suites": everything_up_to(), "product_catalogue": None}
     return DayAsset(
-        stage=partial(train_stage, row=row),
+        stage=mirrored(partial(train_stage, row=row)),
         outputs={row.asset: "checkpoints"},
         group="training",
         kinds=frozenset({"python", "huggingface", "pytorch"}),
@@ -192,7 +193,7 @@ def _evaluation(row: evaluations.Evaluation, window_days: int) -> DayAsset:
     """One evaluation by rollouts; every stage of training has one, all publish to ``eval_scores``."""
     checkpoints_of = [_asset_of(stage) for stage in STAGES] if row.untrained else [row.checkpoint_asset]
     return DayAsset(
-        stage=partial(evaluations.evaluate_stage, row=row),
+        stage=mirrored(partial(evaluations.evaluate_stage, row=row)),
         outputs={row.asset: "eval_scores"},
         group="evaluation",
         kinds=frozenset({"python", "huggingface", "pytorch"}),

@@ -2,6 +2,7 @@
 "use strict";
 (function () {
   const scheme = window.matchMedia("(prefers-color-scheme: dark)");
+  const narrow = window.matchMedia("(max-width: 600px)");
 
   function resolve(value, style) {
     if (typeof value === "string") {
@@ -18,12 +19,34 @@
   function draw() {
     const style = getComputedStyle(document.documentElement);
     for (const target of document.querySelectorAll("[data-figure]")) {
-      const spec = resolve(JSON.parse(document.getElementById(target.dataset.figure).textContent), style);
-      if (window.innerWidth < 600) spec.layout.font.size = 11;
-      Plotly.react(target, spec.data, spec.layout, { responsive: true, displayModeBar: false });
+      const told = JSON.parse(document.getElementById(target.dataset.figure).textContent);
+      const spec = resolve(narrow.matches && told.narrow ? told.narrow : told, style);
+      if (narrow.matches) spec.layout.font.size = 11;
+      target.style.height = `${spec.layout.height}px`;
+      const printing = document.documentElement.classList.contains("printing");
+      if (printing) spec.layout.width = target.clientWidth;
+      // what is drawn anew does not glide to its place
+      (printing ? Plotly.newPlot : Plotly.react)(target, spec.data, spec.layout, { responsive: true, displayModeBar: false });
     }
   }
 
+  // Paper is light and opens no fold: what is closed on the screen is printed all the same, in the light colours.
+  let opened = [];
+  window.addEventListener("beforeprint", () => {
+    document.documentElement.classList.add("printing");
+    opened = [...document.querySelectorAll("details:not([open])")].filter((fold) => !fold.closest(".trace"));
+    for (const fold of opened) fold.open = true;
+    draw();
+    // Bands fade in, and paper does not wait.
+    for (const band of document.querySelectorAll(".sankey-link")) band.style.opacity = 1;
+  });
+  window.addEventListener("afterprint", () => {
+    document.documentElement.classList.remove("printing");
+    for (const fold of opened) fold.open = false;
+    draw();
+  });
+
   draw();
   scheme.addEventListener("change", draw);
+  narrow.addEventListener("change", draw);
 })();

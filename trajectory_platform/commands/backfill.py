@@ -1,0 +1,43 @@
+"""The first days of a subnet through a running Dagster."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trajectory_platform.commands.opened import JsonOption, settings
+from trajectory_platform.output import print_json
+
+app = typer.Typer()
+
+
+@app.command()
+def backfill(
+    first: Annotated[str | None, typer.Option("--from", help="first day; default the first of the partitions")] = None,
+    last: Annotated[str | None, typer.Option("--to", help="last day; default forty days from the first")] = None,
+    server: Annotated[str, typer.Option(help="a Dagster webserver with a daemon")] = "http://127.0.0.1:3000",
+    again: Annotated[bool, typer.Option("--again", help="also days that are current")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Days to the corpus as a Dagster backfill, several days a run; what is current is left out.
+
+    Interrupted, it goes on: the daemon works without this command, and the same command joins what is in progress.
+    """
+    from datetime import UTC, datetime
+
+    from trajectory_platform.stages import backfills
+
+    chosen = settings()
+    choice = backfills.chosen_days(chosen, first, last, datetime.now(UTC), again=again)
+    ask = backfills.graphql(server)
+    facts = backfills.run_backfill(
+        chosen,
+        choice,
+        assets=backfills.assets_of(chosen),
+        ask=ask,
+        tell=lambda text: typer.echo(text, err=as_json),
+    )
+    print_json(facts) if as_json else typer.echo(backfills.backfill_text(facts))
+    if facts["incomplete"]:
+        raise typer.Exit(1)

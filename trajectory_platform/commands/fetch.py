@@ -1,0 +1,52 @@
+"""``fetch``: days from the subnet's public API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trajectory_platform.commands.opened import JsonOption, settings
+from trajectory_platform.errors import Abort
+from trajectory_platform.output import report_days
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+app = typer.Typer()
+
+
+@app.command()
+def fetch(
+    day: Annotated[str | None, typer.Option(help="one UTC day of judgment, YYYY-MM-DD")] = None,
+    first: Annotated[str | None, typer.Option("--from", help="first day of a range")] = None,
+    last: Annotated[str | None, typer.Option("--to", help="last day of a range; default today")] = None,
+    only_open: Annotated[bool, typer.Option("--open", help="every day that is not final and due for a look")] = False,
+    at: Annotated[str | None, typer.Option(help="as of this UTC moment (for a simulated API); default now")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch days from the subnet's API into data_root: what is new, and what was not there at the last look.
+
+    Interrupted or run twice, it goes on where it ended. Days that are not final are looked at again by --open.
+    """
+    from trajectory_platform.stages.fetching import fetch_days
+    from trajectory_platform.stages.progress import day_bars
+
+    if sum((day is not None, first is not None or last is not None, only_open)) > 1:
+        raise Abort("--day names one day, --from and --to a range, --open what is not final: give one of the three")
+    with day_bars("fetching") as advance:
+        found = fetch_days(settings(), day, first, last, only_open=only_open, clock=_clock(at), progress=advance)
+        report_days(found, as_json)
+
+
+def _clock(at: str | None) -> Callable[[], datetime]:
+    from trajectory_platform.identity import parse_utc
+    from trajectory_platform.stages.fetching import utc_now
+
+    if at is None:
+        return utc_now
+    moment = parse_utc(at)
+    if moment is None:
+        raise Abort(f"{at!r} is not a time: write 2026-05-04T03:30:00Z")
+    return lambda: moment

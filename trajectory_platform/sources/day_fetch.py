@@ -1,0 +1,327 @@
+"""One look at a day: listing files first, then artifacts, then the report; each step can be repeated."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, NamedTuple
+
+from trajectory_platform.errors import PlatformError, RejectRow, RetryLater
+from trajectory_platform.identity import sha256_hex
+from trajectory_platform.sources.api_state import ApiState, DayState
+from trajectory_platform.sources.artifact_download import Downloaded, Downloader, ExpiredLink
+from trajectory_platform.sources.day_report import IN_WHOLE_FILE, PAUSE, Look, make_report, waiting
+from trajectory_platform.sources.fetch_report import (
+    FETCH_FILE,
+    PAIRS_FILE,
+    FetchReport,
+    pair_line,
+    parse_report,
+    report_text,
+)
+from trajectory_platform.sources.oro_answers import EMBARGO, NOT_THERE
+from trajectory_platform.sources.oro_client import OroClient
+from trajectory_platform.sources.oro_discovery import Discovery, Found
+from trajectory_platform.sources.raw_day_writer import ARTIFACT_SUFFIX, RawDayWriter
+from trajectory_platform.sources.records import parse_lines
+from trajectory_platform.sources.sampling import choose, places
+from trajectory_platform.sources.wanted import Row, WantedQueue
+
+MAX_FAILURES = 5  # in a row: then the API or the store is down, and the rest of the day is left for the next look
+_FILES = ("runs.jsonl", "problems.jsonl", "agent_versions.jsonl")
+_PEEK = 4 << 20
+
+
+class Limits(NamedTuple):
+    """What bounds a fetch: see ``oro_api.ApiAccess``."""
+
+    requests: int | None
+    final_after: timedelta
+    settle: timedelta
+    sampling_key: str
+    workers: int
+    listing_max_age_s: float
+
+
+class DayFetch:
+    """One look at one day."""
+
+    def __init__(
+        self,
+        day: date,
+        client: OroClient,
+        downloader: Downloader,
+        state: ApiState,
+        writer: RawDayWriter,
+        limits: Limits,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._day, self._client, self._downloader, self._state = day, client, downloader, state
+        self._writer, self._limits, self._clock = writer, limits, clock
+        self._queue = WantedQueue(state)
+        self._end = datetime.combine(day, time(), tzinfo=UTC) + timedelta(days=1)
+        self._lock = threading.Lock()
+        self._failures = self._done = self._fetched_now = self._adopted = 0
+        self._stopped: str | None = None
+        self._stop: Callable[[], bool] = lambda: False
+        self._closed_races: set[str] = set()
+        self._by_run: dict[str, list[Row]] = {}
+        self._inside: set[tuple[str, str]] = set()
+
+    def run(
+        self,
+        *,
+        axis_history: Mapping[str, float],
+        progress: Callable[[str, int, int | None], None],
+        stop: Callable[[], bool],
+    ) -> FetchReport:
+        """See ``oro_api.fetch_day``."""
+        now, before = self._clock(), Counter(self._client.requests)
+        self._stop = stop
+        self._writer.clean()
+        memory = self._memory(now)
+        discovery = Discovery(
+            self._client,
+            self._state,
+            self._day,
+            now,
+            max_age_s=self._limits.listing_max_age_s,
+            progress=lambda done, of: progress("listing", done, of),
+        )
+        found = self._keep_unread(discovery.find())
+        self._write_listing(found)
+        for row in self._queue.put(self._day, found.pairs, unread=found.hidden):
+            self._move(row)
+        self._adopt()
+        for race_id, in_flight in found.races.items():
+            if in_flight:
+                self._queue.race_in_flight(self._day, race_id, now, None)
+        listing = self._client.requests["listing"] - before["listing"]
+        memory["listing"] = max(listing, memory.get("listing", 0))
+        sampling = self._sample(axis_history, memory["listing"])
+        self._fetch_all(progress)
+        return self._close(found, memory, sampling, Counter(self._client.requests) - before)
+
+    # ------------------------------------------------------------------------------------------ listing
+
+    def _keep_unread(self, found: Found) -> Found:
+        """Records of an earlier look stay for agent versions whose listing cannot be read this time."""
+        if not found.hidden:
+            return found
+        old = {}
+        for name in _FILES:
+            data = self._writer.read(f"{self._day.isoformat()}/{name}")
+            old[name] = [] if data is None else parse_lines(data, name)[0]
+        new = {str(entry.get("agent_version_id")) for entry in found.problems + found.runs}
+        unread = set(found.hidden) - new
+        found.runs += [run for run in old["runs.jsonl"] if run.get("agent_version_id") in unread]
+        found.problems += [entry for entry in old["problems.jsonl"] if entry.get("agent_version_id") in unread]
+        named = {str(version.get("agent_version_id")) for version in found.agent_versions}
+        found.agent_versions += [
+            version
+            for version in old["agent_versions.jsonl"]
+            if version.get("agent_version_id") in unread and version["agent_version_id"] not in named
+        ]
+        return found
+
+    def _write_listing(self, found: Found) -> None:
+        folder = self._day.isoformat()
+        for name, records in zip(_FILES, (found.runs, found.problems, found.agent_versions), strict=True):
+            self._writer.write_lines(f"{folder}/{name}", records)
+        uri = f"{folder}/suite.json"
+        if found.suite is not None and (found.suite_complete or self._writer.read(uri) is None):
+            self._writer.write_lines(uri, [found.suite])
+
+    def _move(self, row: Row) -> None:
+        """A pair was judged anew on this day: its file moves here, and the day it was on is looked at again."""
+        if row.state == "fetched":
+            source = self._writer.artifact_uri(date.fromisoformat(row.day), row.eval_run_id, row.problem_id)
+            self._move_file(source, self._writer.artifact_uri(self._day, row.eval_run_id, row.problem_id))
+
+    def _move_file(self, source: str, target: str) -> None:
+        """Copied before it is removed: whoever is killed between the two leaves it twice, never not at all."""
+        data = self._writer.read(source)
+        if data is None:
+            return
+        if self._writer.read(target) is None:
+            self._writer.write(target, data)
+        self._writer.remove(source)
+
+    def _adopt(self) -> None:
+        """What lies in the folder need not be fetched; what was fetched and has vanished is wanted again."""
+        present = self._writer.artifacts(self._day)
+        for row in self._queue.rows(self._day):
+            uri = self._writer.artifact_uri(self._day, row.eval_run_id, row.problem_id)
+            if row.state == "fetched":
+                if uri not in present:
+                    self._queue.want_again(row)
+            elif uri in present and row.problem_id != "@":
+                data = self._writer.read(uri)
+                if data is not None:
+                    self._queue.fetched(row, sha256_hex(data), len(data))
+                    self._adopted += 1
+            present.pop(uri, None)
+        for uri in present:  # of no pair of this day: what a killed look should have moved to the pair's new day
+            run, _, name = uri.removeprefix(f"{self._day.isoformat()}/artifacts/").partition("/")
+            away = self._queue.on_another_day(self._day, (run, name.removesuffix(ARTIFACT_SUFFIX)))
+            if away is not None:
+                self._move_file(uri, self._writer.artifact_uri(date.fromisoformat(away.day), run, away.problem_id))
+
+    def _sample(self, axis_history: Mapping[str, float], listing: int) -> dict[str, Any] | None:
+        """Choose what is asked for where the day has more than its budget allows."""
+        rows = self._queue.rows(self._day, ("wanted", "later", "fetched", "gone", "not_sampled"))
+        budget = self._limits.requests
+        count = len(rows) if budget is None else places(budget, listing)
+        if count >= len(rows):
+            self._queue.sample_everything(self._day)
+            return None
+        choice = choose(rows, count=count, key=self._limits.sampling_key, axis_history=axis_history)
+        self._queue.choose(choice.pairs)
+        return {"budget": budget, "listing_requests": listing, **choice.summary}
+
+    # ------------------------------------------------------------------------------------------ artifacts
+
+    def _fetch_all(self, progress: Callable[[str, int, int | None], None]) -> None:
+        rows = self._queue.due(self._day, self._clock())
+        for row in self._queue.rows(self._day):
+            self._by_run.setdefault(row.eval_run_id, []).append(row)
+
+        def one(row: Row) -> None:
+            if self._stopped is None and self._stop():
+                self._stopped = "asked_to_stop"
+            if self._stopped is None:
+                self._fetch_one(row)
+            with self._lock:
+                self._done += 1
+                progress("artifacts", self._done, len(rows))
+
+        with ThreadPoolExecutor(max(self._limits.workers, 1)) as pool:
+            try:
+                for _ in pool.map(one, rows):
+                    pass
+            except BaseException:
+                self._stopped = "interrupted"  # what is still in the pool returns at once
+                raise
+
+    def _fetch_one(self, row: Row) -> None:
+        if (row.eval_run_id, row.problem_id) in self._inside:
+            self._queue.gone(row, IN_WHOLE_FILE)
+            return
+        if row.race_id in self._closed_races:
+            return
+        try:
+            got = self._bytes(row)
+        except PlatformError as error:
+            self._refused(row, error, self._clock())
+            return
+        self._writer.write(self._writer.artifact_uri(self._day, row.eval_run_id, row.problem_id), got.data)
+        self._queue.fetched(row, sha256_hex(got.data), len(got.data), got.damage)
+        self._look_inside(row, got.data)
+        with self._lock:
+            self._failures = 0
+            self._fetched_now += 1
+
+    def _bytes(self, row: Row) -> Downloaded:
+        """A link just before the download, and a new one once when the store refuses it (case I05)."""
+        for _ in range(2):
+            link = self._client.download_url(row.agent_version_id, row.eval_run_id, row.problem_id)
+            try:
+                return self._downloader.get(link["download_url"])
+            except ExpiredLink as error:
+                refused = str(error)
+        raise RetryLater("link_refused", f"the store refused two links: {refused}")
+
+    def _refused(self, row: Row, error: PlatformError, now: datetime) -> None:
+        """What a refusal means for the row, and whether the look goes on."""
+        if isinstance(error, RejectRow):
+            if error.reason in NOT_THERE:
+                self._queue.not_there(row, error.reason, now)
+            elif error.reason == "too_large":
+                self._queue.gone(row, error.reason)
+            else:  # a link that must not be followed: a fault of the settings, or of the server, that may be mended
+                self._queue.later(row, error.reason, now, timedelta(days=1).total_seconds())
+        elif isinstance(error, RetryLater):
+            hidden = error.reason in EMBARGO
+            self._queue.later(row, error.reason, now, error.after_s if hidden else PAUSE.total_seconds())
+            if error.reason == "race_in_flight" and row.race_id is not None:
+                self._closed_races.add(row.race_id)
+                self._queue.race_in_flight(self._day, row.race_id, now, error.after_s)
+        else:
+            raise error
+        with self._lock:
+            known = isinstance(error, RejectRow) or error.reason in (*EMBARGO, "refused", "link_refused")
+            self._failures = 0 if known else self._failures + 1
+            if not known and (error.reason in ("rate_limited", "clock_skew") or self._failures >= MAX_FAILURES):
+                self._stopped = f"{error.reason}: {error.detail}"[:300]
+
+    def _look_inside(self, row: Row, data: bytes) -> None:
+        """A file that holds a whole run (domain 1.3) has the run's other pairs inside: they have no file."""
+        others = [other for other in self._by_run.get(row.eval_run_id, []) if other.problem_id != row.problem_id]
+        if not others:
+            return
+        try:
+            text = zlib.decompressobj(31).decompress(data, _PEEK) if data[:2] == b"\x1f\x8b" else data[:_PEEK]
+        except zlib.error:
+            return
+        if not text.lstrip().startswith(b"{") and b"]\n[" not in text:
+            return
+        # As a JSON string: an id that is part of another, or of a word, must not cost a pair its file.
+        inside = [other for other in others if f'"{other.problem_id}"'.encode() in text]
+        with self._lock:
+            self._inside |= {(other.eval_run_id, other.problem_id) for other in inside}
+
+    # ------------------------------------------------------------------------------------------ the report
+
+    def _memory(self, now: datetime) -> dict[str, Any]:
+        """What earlier looks left: from the state folder, else from ``fetch.json``."""
+        known = self._state.day(self._day)
+        memory = dict(known.memory) if known is not None else {}
+        if "looks" not in memory:
+            data = self._writer.read(f"{self._day.isoformat()}/{FETCH_FILE}")
+            report = (parse_report(data) if data is not None else None) or {}
+            memory = {
+                "first_look": report.get("first_look"),
+                "looks": report.get("looks") or 0,
+                "requests": report.get("requests_total") or {},
+            }
+        memory["first_look"] = memory.get("first_look") or now.isoformat()
+        memory["looks"] += 1
+        return memory
+
+    def _close(
+        self, found: Found, memory: dict[str, Any], sampling: dict[str, Any] | None, requests: Counter[str]
+    ) -> FetchReport:
+        now = self._clock()
+        for row in self._queue.rows(self._day, ("wanted", "later")):
+            if (row.eval_run_id, row.problem_id) in self._inside:
+                self._queue.gone(row, IN_WHOLE_FILE)
+        last = self._end + self._limits.final_after
+        if now >= last:
+            self._queue.give_up(self._day)
+        requests["downloads"] = self._downloader.requests
+        memory["requests"] = dict(sorted((Counter(memory["requests"]) + requests).items()))
+        look = Look(
+            day=self._day,
+            now=now,
+            rows=self._queue.rows(self._day),
+            requests=dict(sorted(requests.items())),
+            memory=memory,
+            sampling=sampling,
+            stopped=self._stopped,
+            fetched_now=self._fetched_now,
+            adopted=self._adopted,
+            clock_skew_s=self._client.clock_skew_s,
+            oddities=dict(self._client.oddities),
+        )
+        waits = waiting(look, found, settled=self._end + self._limits.settle, last=last)
+        report = make_report(look, found, waits)
+        lines = [line for row in sorted(look.rows) if (line := pair_line(row)) is not None]
+        folder = self._day.isoformat()
+        self._writer.write_lines(f"{folder}/{PAIRS_FILE}", lines)
+        self._writer.write(f"{folder}/{FETCH_FILE}", report_text(report))
+        self._state.set_day(self._day, DayState(report.state, report.next_look, report.open_because, memory))
+        return report

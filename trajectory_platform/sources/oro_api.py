@@ -1,0 +1,234 @@
+"""The subnet's API as a source: fetch a UTC day of judgment into the raw-day layout (design 5).
+
+A look at a day reads its listing, writes the listing files, and fetches what is wanted and due. It may be interrupted
+at any point and repeated at any time: what lies in the folder is not fetched again. A day stays open while something
+may still come (embargo, runs that are not final, not found as yet) and is final afterwards, with or without holes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from trajectory_platform.identity import days_between
+from trajectory_platform.settings import Settings
+from trajectory_platform.sources.api_state import ApiState, DayState
+from trajectory_platform.sources.artifact_download import Downloader
+from trajectory_platform.sources.day_fetch import DayFetch, Limits
+from trajectory_platform.sources.fetch_report import (
+    FETCH_FILE,
+    FINAL,
+    OPEN,
+    WITH_HOLES,
+    FetchReport,
+    as_report,
+    parse_report,
+)
+from trajectory_platform.sources.oro_client import OroClient, utc_now
+from trajectory_platform.sources.raw_day_writer import RawDayWriter
+from trajectory_platform.sources.request_limiter import RequestLimiter
+
+if TYPE_CHECKING:
+    import httpx
+
+NEVER = "never_looked"
+__all__ = ["ApiAccess", "FetchReport", "OpenDay", "fetch_day", "is_due", "open_client", "open_days", "read_report"]
+
+
+@dataclass(frozen=True)
+class ApiAccess:
+    """How the API is used, as plain values (``of`` takes them from the settings).
+
+    Attributes:
+        base_url: the API.
+        data_root: raw days: folder or ``s3://bucket/prefix``.
+        state: local folder of queue and limiter, shared by all processes of the machine.
+        requests_per_minute: of all those processes.
+        requests_per_day: budget for one subnet day; above it a stratified sample is fetched.
+        artifact_hosts: see ``artifact_download.Downloader``.
+        final_after_days: days after the end of a day at which what is missing is given up.
+        settle_days: a day is not final before this many days after its end.
+        max_artifact_bytes, max_inflated_bytes: caps of one artifact.
+        sampling_key: of the hash that orders pairs.
+        seed: of the jitter between retries.
+        workers: links and downloads in flight.
+        listing_max_age_s: how old a remembered listing answer may be.
+        timeout_s, tries, max_wait_s: see ``OroClient``.
+    """
+
+    base_url: str
+    data_root: str
+    state: str
+    requests_per_minute: int = 90
+    requests_per_day: int | None = None
+    artifact_hosts: tuple[str, ...] = ()
+    final_after_days: int = 14
+    settle_days: int = 1
+    max_artifact_bytes: int = 64 << 20
+    max_inflated_bytes: int = 256 << 20
+    sampling_key: str = "trajectory-platform"
+    seed: int = 0
+    workers: int = 4
+    listing_max_age_s: float = 3600.0
+    timeout_s: float = 60.0
+    tries: int = 5
+    max_wait_s: float = 120.0
+
+    @property
+    def owner(self) -> str:
+        """Which API is fetched to where, however the two are written: what the queue of wanted artifacts belongs to."""
+        remote = self.data_root.startswith("s3://")
+        root = self.data_root.rstrip("/") if remote else os.path.realpath(os.path.expanduser(self.data_root))
+        return f"{self.base_url.rstrip('/')} {root}"
+
+    @classmethod
+    def of(cls, settings: Settings) -> ApiAccess:
+        """From the settings."""
+        return cls(
+            base_url=settings.api_base,
+            data_root=settings.data_root,
+            state=settings.api_state,
+            requests_per_minute=settings.api_requests_per_minute,
+            requests_per_day=settings.api_requests_per_day,
+            artifact_hosts=settings.api_artifact_hosts,
+            final_after_days=settings.api_final_after_days,
+            max_artifact_bytes=settings.max_artifact_bytes,
+            max_inflated_bytes=settings.max_inflated_bytes,
+            sampling_key=settings.pool_key,
+            seed=settings.seed,
+        )
+
+
+class OpenDay(NamedTuple):
+    """A day that is not final: ``state`` is ``never_looked`` or ``open``; ``due`` None means now."""
+
+    day: date
+    state: str
+    due: datetime | None
+    reason: str
+
+
+def open_client(
+    access: ApiAccess,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], datetime] = utc_now,
+    transport: httpx.BaseTransport | None = None,
+) -> OroClient:
+    """A client whose limiter is shared through ``access.state`` (and runs on real time). Use as a context manager.
+
+    Raises:
+        Abort: ``base_url`` is no https address.
+    """
+    limiter = RequestLimiter(
+        access.state, per_window=access.requests_per_minute, address=access.base_url, max_wait_s=access.max_wait_s
+    )
+    return OroClient(
+        access.base_url,
+        limiter=limiter,
+        clock=clock,
+        sleep=sleep,
+        seed=access.seed,
+        timeout_s=access.timeout_s,
+        tries=access.tries,
+        max_wait_s=access.max_wait_s,
+        transport=transport,
+    )
+
+
+def fetch_day(
+    day: date,
+    *,
+    access: ApiAccess,
+    client: OroClient,
+    clock: Callable[[], datetime] = utc_now,
+    sleep: Callable[[float], None] = time.sleep,
+    axis_history: Mapping[str, float] | None = None,
+    progress: Callable[[str, int, int | None], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    transport: httpx.BaseTransport | None = None,
+) -> FetchReport:
+    """One look at a day: list, write the listing files, fetch what is due, write ``fetch.json``.
+
+    Args:
+        day: half-open UTC day of judgment.
+        access, client: where from and where to (``open_client``).
+        clock: aware UTC; decides what is due and final.
+        sleep: waits between tries of a download.
+        axis_history: miner -> share of axis A among earlier traces, for the sampling policy.
+        progress: told (``listing`` or ``artifacts``, done, of how many).
+        stop: asked between artifacts; True ends the look, which is resumed by the next one.
+        transport: of the downloads, for tests.
+
+    Raises:
+        RetryLater: ``fetch_in_progress`` (another process is at this day), or the listing cannot be read now. What an
+            earlier look wrote is still there.
+        Abort: wrong settings.
+    """
+    with ApiState(access.state, owner=access.owner) as state, state.only_one(day):
+        downloader = Downloader(
+            access.artifact_hosts,
+            max_bytes=access.max_artifact_bytes,
+            max_inflated=access.max_inflated_bytes,
+            clock=clock,
+            sleep=sleep,
+            timeout_s=access.timeout_s,
+            transport=transport,
+        )
+        try:
+            limits = Limits(
+                requests=access.requests_per_day,
+                final_after=timedelta(days=access.final_after_days),
+                settle=timedelta(days=access.settle_days),
+                sampling_key=access.sampling_key,
+                workers=access.workers,
+                listing_max_age_s=access.listing_max_age_s,
+            )
+            look = DayFetch(day, client, downloader, state, RawDayWriter(access.data_root), limits, clock)
+            return look.run(
+                axis_history=axis_history or {},
+                progress=progress or (lambda what, done, of: None),
+                stop=stop or (lambda: False),
+            )
+        finally:
+            downloader.close()
+
+
+def open_days(
+    access: ApiAccess, *, first: date, last: date | None = None, clock: Callable[[], datetime] = utc_now
+) -> list[OpenDay]:
+    """Days from ``first`` to ``last`` (default: today in UTC) that are not final, oldest first.
+
+    Reads the state folder only; for a day that is not known there, ``fetch.json`` of its folder.
+    """
+    found = []
+    with ApiState(access.state, owner=access.owner) as state:
+        for day in days_between(first, last or clock().astimezone(UTC).date()):
+            known = state.day(day)
+            if known is None:
+                report = read_report(access.data_root, day)
+                if report is None:
+                    found.append(OpenDay(day, NEVER, None, "no look yet"))
+                    continue
+                known = DayState(report.state, report.next_look, report.open_because, {})
+                if report.state in (FINAL, WITH_HOLES):
+                    state.set_day(day, DayState(report.state, None, "", {"report": report.to_dict()}))
+            if known.state == OPEN:
+                found.append(OpenDay(day, OPEN, known.due, known.reason))
+    return found
+
+
+def is_due(day: OpenDay, now: datetime) -> bool:
+    """Whether a look at the day may bring something now."""
+    return day.due is None or day.due <= now
+
+
+def read_report(access: ApiAccess | str, day: date) -> FetchReport | None:
+    """The report of the last look at a day; None when there is none."""
+    root = access if isinstance(access, str) else access.data_root
+    data = RawDayWriter(root).read(f"{day.isoformat()}/{FETCH_FILE}")
+    return None if data is None else as_report(parse_report(data))

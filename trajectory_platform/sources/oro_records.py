@@ -1,0 +1,149 @@
+"""Runs, problem entries and results of the API as plain records: whose day they are, and what there is to ask for."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from trajectory_platform.identity import parse_utc, safe_id, utc_day
+from trajectory_platform.sources.fetch_report import UNSAFE_ID
+from trajectory_platform.sources.records import id_text
+from trajectory_platform.sources.wanted import Pair
+
+Record = dict[str, Any]
+OPEN_RUN = ("CLAIMED", "RUNNING")
+OPEN_PROBLEM = ("PENDING", "RUNNING")
+SLACK = timedelta(hours=6)  # by which a result may be updated after its run or race has ended
+_LEGACY = "legacy_shoppingbench"
+_RACE_STARTS = ("created_at", "race_started_at", "qualifying_closes_at")
+UNUSED_RUN = ("STALE", "CANCELLED", "FAILED", "TIMED_OUT")
+
+
+def results_of(entry: Record) -> list[Record]:
+    results = entry.get("validator_results")
+    return [result for result in results if isinstance(result, dict)] if isinstance(results, list) else []
+
+
+def union(left: list[Record], right: list[Record]) -> list[Record]:
+    return left + [result for result in right if result not in left]
+
+
+def entry_order(entry: Record) -> tuple[str, str, str, str]:
+    version, problem, phase, race = (
+        str(entry.get(name)) for name in ("agent_version_id", "problem_id", "phase", "race_id")
+    )
+    return version, problem, phase, race
+
+
+def run_day(run: Record) -> date | None:
+    return next((day for name in ("completed_at", "claimed_at") if (day := utc_day(run.get(name))) is not None), None)
+
+
+def pairs_of(version: str, facts: Record, entries: list[Record], runs: dict[str, Record]) -> list[Pair]:
+    """One pair per (run, problem); what cannot be asked for is among them, with the reason."""
+    pairs: dict[tuple[str, str], Pair] = {}
+    for entry in entries:
+        problem = id_text(entry.get("problem_id"))
+        for result in entry["validator_results"]:
+            name = str(result["eval_run_id"])
+            run = runs.get(safe_id(name), {})
+            race = id_text(run.get("race_id")) or id_text(entry.get("race_id"))
+            pair = Pair(
+                safe_id(name),
+                "@" if problem is None else safe_id(problem),
+                version,
+                str(facts.get("miner_hotkey") or ""),
+                race,
+                2 if _unused(run) else 0,
+                _not_asked(name, problem, run, result),
+            )
+            pairs[(pair.eval_run_id, pair.problem_id)] = pair
+    return list(pairs.values())
+
+
+def _not_asked(run_id: str, problem: str | None, run: Record, result: Record) -> str | None:
+    """Why there is nothing to ask for: by status, or because an id is none that may be used."""
+    if problem is None:
+        return "no_problem_id"
+    if safe_id(run_id) != run_id or safe_id(problem) != problem:
+        return UNSAFE_ID
+    if upper(run.get("status")) in OPEN_RUN or upper(result.get("status")) in OPEN_PROBLEM:
+        return None if _ended(run) else "not_final"
+    return "skipped" if upper(result.get("status")) == "SKIPPED" else None
+
+
+def _ended(run: Record) -> bool:
+    """Whether a run is over although a problem of it never became final (stale, cancelled)."""
+    return upper(run.get("status")) in UNUSED_RUN
+
+
+def _unused(run: Record) -> bool:
+    """Runs that are not used for training: nothing depends on their artifacts (design 3)."""
+    return (
+        upper(run.get("status")) in UNUSED_RUN
+        or run.get("is_included") is False
+        or run.get("invalidated_at") is not None
+    )
+
+
+def with_copies(pairs: list[Pair], problems: list[Record]) -> list[Pair]:
+    """Of several usable runs of one (agent version, problem) the first by id is rank 0, the others are copies."""
+    seen: set[tuple[str, str]] = set()
+    ranked = []
+    for pair in sorted(pairs):
+        key = (pair.agent_version_id, pair.problem_id)
+        if pair.rank == 0 and pair.not_asked is None:
+            ranked.append(pair._replace(rank=1) if key in seen else pair)
+            seen.add(key)
+        else:
+            ranked.append(pair)
+    return ranked
+
+
+def race_touches(race: Record, begin: datetime, end: datetime, now: datetime, *, ended: bool) -> bool:
+    """Whether results of a race may have been judged from ``begin`` to ``end``; one without times may always have."""
+    starts = [moment for name in _RACE_STARTS if (moment := parse_utc(race.get(name))) is not None]
+    last = parse_utc(race.get("race_completed_at"))
+    if last is None:
+        last = max(starts, default=now) + timedelta(days=1) if ended else now
+    return min(starts, default=begin) < end and last + SLACK > begin
+
+
+def run_touches(run: Record, begin: datetime, end: datetime, now: datetime) -> bool:
+    """Whether results of a run may have been judged from ``begin`` to ``end``."""
+    first = parse_utc(run.get("claimed_at"))
+    ends = [parse_utc(run.get(name)) for name in ("completed_at", "invalidated_at", "last_heartbeat_at")]
+    known = [moment for moment in ends if moment is not None]
+    last = now if upper(run.get("status")) in OPEN_RUN or not known else max(known)
+    return (first is None or first < end) and last + SLACK > begin
+
+
+def suite_record(answers: list[Record]) -> Record:
+    """``suite.json`` of a day: the problems of all its suites, the head of the newest, and all heads if several."""
+    problems = [problem for answer in answers for problem in answer["problems"]]
+    heads = [answer["suite"] for answer in answers]
+    record = {"suite": heads[-1], "problems": sorted(problems, key=lambda problem: str(problem.get("problem_id")))}
+    return record if len(heads) == 1 else {**record, "suites": heads}
+
+
+def other_kinds(answers: list[Record]) -> list[str]:
+    """Kinds of suites that no reader of this platform is made for (envpack episodes)."""
+    return sorted({str((answer["suite"] or {}).get("execution_kind") or _LEGACY) for answer in answers} - {_LEGACY})
+
+
+def elsewhere(facts: Record, begin: datetime, end: datetime) -> bool:
+    """Whether a version of a leaderboard became eligible so long before or after a day that its runs were not on it."""
+    moment = parse_utc(facts.get("eligible_at"))
+    return moment is not None and not begin <= moment < end + timedelta(days=7)
+
+
+def upper(value: Any) -> str:
+    return value.upper() if isinstance(value, str) else ""
+
+
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_usable_id(value: Any) -> bool:
+    return isinstance(value, str) and safe_id(value) == value

@@ -1,0 +1,258 @@
+"""The persistent queue of wanted artifacts: what each (run, problem) pair of a day still needs.
+
+States: ``wanted`` (to be asked for), ``later`` (hidden as yet, or refused; not before ``until``), ``fetched``,
+``gone`` (for good, with a reason), ``not_sampled`` (left out by the sampling policy), ``not_asked`` (nothing to ask
+for: not final yet, skipped, or no usable id). A pair is on exactly one day: the one it was judged on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import date, datetime, timedelta
+from typing import Any, NamedTuple
+
+from trajectory_platform.identity import parse_utc
+from trajectory_platform.sources.api_state import ApiState
+from trajectory_platform.sources.oro_answers import EMBARGO, NOT_THERE
+
+NOT_FOUND_TRIES = 3
+NOT_FOUND_AFTER = timedelta(hours=1)
+_FIRST_WAIT = timedelta(minutes=30)
+_LAST_WAIT = timedelta(hours=24)
+_LONGEST_WAIT = timedelta(days=7)  # a server may name any time; we look again after a week at the latest
+STATES = ("wanted", "later", "fetched", "gone", "not_sampled", "not_asked")
+_COLUMNS = (
+    "eval_run_id, problem_id, day, agent_version_id, miner, race_id, rank, state, reason, until, tries, first_try,"
+    " sha256, size, stratum, probability"
+)
+
+
+class Pair(NamedTuple):
+    """One (run, problem) as discovery sees it.
+
+    Attributes:
+        eval_run_id, problem_id, agent_version_id: safe ids (``identity.safe_id`` leaves them as they are).
+        miner: hotkey, or "" where it is not known.
+        race_id: the race, or None for a qualifying run.
+        rank: order of asking and of sampling: 0 usable, 1 a further copy of the same (agent version, problem),
+            2 a run that is not used for training (invalidated, not included, failed).
+        not_asked: why there is nothing to ask for (yet), or None.
+    """
+
+    eval_run_id: str
+    problem_id: str
+    agent_version_id: str
+    miner: str
+    race_id: str | None
+    rank: int
+    not_asked: str | None
+
+
+class Row(NamedTuple):
+    """One row of the queue; times are ISO text in UTC."""
+
+    eval_run_id: str
+    problem_id: str
+    day: str
+    agent_version_id: str
+    miner: str
+    race_id: str | None
+    rank: int
+    state: str
+    reason: str | None
+    until: str | None
+    tries: int
+    first_try: str | None
+    sha256: str | None
+    size: int | None
+    stratum: str | None
+    probability: float | None
+
+
+class WantedQueue:
+    """The queue of one state folder."""
+
+    def __init__(self, state: ApiState) -> None:
+        self._state = state
+
+    def put(self, day: date, pairs: Iterable[Pair], *, unread: Collection[str] = ()) -> list[Row]:
+        """Record what was discovered for a day; what is known of a pair already is kept.
+
+        A pair that becomes final is wanted from now on; one that was judged anew moves to this day; one of this day
+        that is no longer listed is not asked for (where it was fetched, it stays).
+
+        Args:
+            day: the UTC day the pairs were judged on.
+            pairs: all pairs of the day.
+            unread: agent versions whose listing could not be read this time; their pairs stay as they are.
+
+        Returns:
+            Rows as they were before, of pairs that were on another day: what was fetched for them has to move.
+        """
+        pairs = list(pairs)
+        listed = {(pair.eval_run_id, pair.problem_id) for pair in pairs}
+        with self._state.transaction():
+            moved = [row for row in self._elsewhere(pairs, day) if (row.eval_run_id, row.problem_id) in listed]
+            for row in self.rows(day, ("wanted", "later", "not_sampled", "not_asked")):
+                if (row.eval_run_id, row.problem_id) not in listed and row.agent_version_id not in unread:
+                    self._set(row, "not_asked", reason="no_longer_listed")
+            self._state.write(
+                """INSERT INTO wanted (eval_run_id, problem_id, day, agent_version_id, miner, race_id, rank, state,
+                reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (eval_run_id, problem_id) DO UPDATE SET
+                day = excluded.day, miner = excluded.miner, race_id = excluded.race_id, rank = excluded.rank,
+                state = CASE WHEN wanted.state = 'not_asked' OR (excluded.state = 'not_asked' AND
+                    wanted.state IN ('wanted', 'later', 'not_sampled')) THEN excluded.state ELSE wanted.state END,
+                reason = CASE WHEN wanted.state = 'not_asked' OR (excluded.state = 'not_asked' AND
+                    wanted.state IN ('wanted', 'later', 'not_sampled')) THEN excluded.reason ELSE wanted.reason END""",
+                [
+                    (
+                        *pair[:2],
+                        day.isoformat(),
+                        *pair[2:6],
+                        "not_asked" if pair.not_asked else "wanted",
+                        pair.not_asked,
+                    )
+                    for pair in pairs
+                ],
+            )
+            for other in sorted({row.day for row in moved}):  # with the move itself, or a killed look forgets it
+                self._state.reopen(date.fromisoformat(other), "judged_again")
+        return moved
+
+    def on_another_day(self, day: date, run_and_problem: tuple[str, str]) -> Row | None:
+        """The row of a pair that is another day's."""
+        sql = f"SELECT {_COLUMNS} FROM wanted WHERE eval_run_id = ? AND problem_id = ? AND day <> ?"
+        found = self._state.rows(sql, (*run_and_problem, day.isoformat()))
+        return Row(*found[0]) if found else None
+
+    def rows(self, day: date, states: Collection[str] = STATES) -> list[Row]:
+        """Rows of a day, in the order in which they are asked for."""
+        marks = ",".join("?" * len(states))
+        sql = f"SELECT {_COLUMNS} FROM wanted WHERE day = ? AND state IN ({marks}) ORDER BY rank, tries, 1, 2"
+        return [Row(*row) for row in self._state.rows(sql, (day.isoformat(), *states))]
+
+    def due(self, day: date, now: datetime) -> list[Row]:
+        """What may be asked for now: wanted, and later whose time has come."""
+        return [row for row in self.rows(day, ("wanted", "later")) if row.state == "wanted" or _come(row.until, now)]
+
+    def fetched(self, row: Row, sha256: str, size: int, note: str | None = None) -> None:
+        """The bytes lie in the day's folder; ``note`` says what is odd about them."""
+        self._set(row, "fetched", reason=note, sha256=sha256, size=size)
+
+    def later(self, row: Row, reason: str, now: datetime, after_s: float | None = None) -> None:
+        """Hidden as yet: not before the time the API named, else after a wait that doubles from 1 to 24 hours."""
+        wait = _wait(after_s) if after_s is not None else min(_LAST_WAIT, timedelta(hours=2 ** min(row.tries, 5)))
+        self._set(row, "later", reason=reason, until=now + wait, tries=row.tries + 1, first=row.first_try or now)
+
+    def not_there(self, row: Row, reason: str, now: datetime) -> None:
+        """Not found: gone after three tries over at least an hour, later before that.
+
+        For a run that is not used nothing is expected to be there, so one try is enough.
+        """
+        first = parse_utc(row.first_try) if row.reason == reason and row.first_try else None
+        tries = 1 if first is None else row.tries + 1
+        first = first or now
+        if row.rank >= 2 or (tries >= NOT_FOUND_TRIES and now - first >= NOT_FOUND_AFTER):
+            self._set(row, "gone", reason=reason, tries=tries, first=first)
+            return
+        self._set(row, "later", reason=reason, until=now + _FIRST_WAIT, tries=tries, first=first)
+
+    def gone(self, row: Row, reason: str) -> None:
+        """For good."""
+        self._set(row, "gone", reason=reason)
+
+    def want_again(self, row: Row) -> None:
+        """Its file has vanished from the day's folder."""
+        self._set(row, "wanted", reason="file_vanished")
+
+    def race_in_flight(self, day: date, race_id: str, now: datetime, after_s: float | None) -> int:
+        """All pairs of a race that is in flight are later, without asking for each; the number of them."""
+        until = (now + _wait(3600.0 if after_s is None else after_s)).isoformat()
+        return self._state.write(
+            """UPDATE wanted SET state = 'later', reason = 'race_in_flight', until = ?
+            WHERE day = ? AND race_id = ? AND state IN ('wanted', 'later')""",
+            [(until, day.isoformat(), race_id)],
+        )
+
+    def choose(self, chosen: Mapping[tuple[str, str], tuple[bool, str, float]]) -> None:
+        """Record the choice of the sampling policy: (run, problem) -> (chosen, stratum, probability)."""
+        self._state.write(
+            """UPDATE wanted SET stratum = ?, probability = ?,
+            reason = CASE WHEN ? = 0 AND state IN ('wanted', 'later') THEN 'request_budget' ELSE reason END,
+            state = CASE WHEN ? = 0 AND state IN ('wanted', 'later') THEN 'not_sampled'
+                WHEN ? = 1 AND state = 'not_sampled' THEN 'wanted' ELSE state END
+            WHERE eval_run_id = ? AND problem_id = ?""",
+            [
+                (stratum, probability, int(taken), int(taken), int(taken), *key)
+                for key, (taken, stratum, probability) in sorted(chosen.items())
+            ],
+        )
+
+    def sample_everything(self, day: date) -> None:
+        """Without a budget nothing is left out."""
+        self._state.write(
+            """UPDATE wanted SET stratum = NULL, probability = NULL,
+            reason = CASE WHEN state = 'not_sampled' THEN NULL ELSE reason END,
+            state = CASE WHEN state = 'not_sampled' THEN 'wanted' ELSE state END WHERE day = ?""",
+            [(day.isoformat(),)],
+        )
+
+    def give_up(self, day: date) -> int:
+        """What was hidden until now, or failed again and again, is given up with the reason; the number of pairs.
+
+        What was not asked for yet stays wanted, and what was not found has its own rule (``not_there``).
+        """
+        hidden, missing = (",".join("?" * len(reasons)) for reasons in (EMBARGO, NOT_THERE))
+        return self._state.write(
+            f"""UPDATE wanted SET state = 'gone', reason = 'given_up:' || reason, until = NULL WHERE day = ? AND (
+            (state = 'later' AND (reason IN ({hidden}) OR (tries >= ? AND reason NOT IN ({missing}))))
+            OR (state = 'not_asked' AND reason = 'not_final'))""",
+            [(day.isoformat(), *EMBARGO, NOT_FOUND_TRIES, *NOT_THERE)],
+        )
+
+    def _elsewhere(self, pairs: list[Pair], day: date) -> Iterable[Row]:
+        """Rows of these pairs on other days."""
+        runs = sorted({pair.eval_run_id for pair in pairs})
+        for start in range(0, len(runs), 500):
+            part = runs[start : start + 500]
+            sql = f"SELECT {_COLUMNS} FROM wanted WHERE day <> ? AND eval_run_id IN ({','.join('?' * len(part))})"
+            yield from (Row(*row) for row in self._state.rows(sql, (day.isoformat(), *part)))
+
+    def _set(
+        self,
+        row: Row,
+        state: str,
+        *,
+        reason: str | None,
+        until: datetime | None = None,
+        tries: int | None = None,
+        first: datetime | str | None = None,
+        sha256: str | None = None,
+        size: int | None = None,
+    ) -> None:
+        values: tuple[Any, ...] = (
+            state,
+            reason,
+            None if until is None else until.isoformat(),
+            row.tries if tries is None else tries,
+            first.isoformat() if isinstance(first, datetime) else first,
+            sha256,
+            size,
+            row.eval_run_id,
+            row.problem_id,
+        )
+        self._state.write(
+            """UPDATE wanted SET state = ?, reason = ?, until = ?, tries = ?, first_try = ?, sha256 = ?, size = ?
+            WHERE eval_run_id = ? AND problem_id = ?""",
+            [values],
+        )
+
+
+def _wait(after_s: float) -> timedelta:
+    """A wait that a server asked for, within what a queue should wait for one."""
+    return timedelta(seconds=min(max(after_s, 0.0), _LONGEST_WAIT.total_seconds()))
+
+
+def _come(until: str | None, now: datetime) -> bool:
+    moment = parse_utc(until)
+    return moment is None or moment <= now

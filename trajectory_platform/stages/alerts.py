@@ -1,0 +1,306 @@
+"""Alerts to a webhook or by e-mail: what is said, when it is said again, and how it is sent.
+
+An alert never stops what it reports: whatever goes wrong with sending is a word in the result. The URL and the mail
+password come from variables that the settings name, and appear in no message. What is quoted (error texts, ids) is not
+trusted: it is made visible, cut, and sent as data, never as markup.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from trajectory_platform.escaping import escaped
+from trajectory_platform.identity import parse_utc
+from trajectory_platform.settings import Settings
+
+if TYPE_CHECKING:
+    from email.message import EmailMessage
+
+TRIES = 3
+TIMEOUT_S = 10.0  # of one try, however steadily an answer trickles
+CALL_S = 25.0  # a tick of a sensor is given a minute in all: what was not sent by then waits for the next one
+MAX_TITLE, MAX_TEXT, MAX_DETAILS = 200, 2000, 20
+MAX_KEPT = 200  # keys remembered, and alerts that wait to be sent
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Alert(NamedTuple):
+    """Something a person should know.
+
+    Attributes:
+        kind: ``run_failed`` | ``check_failed`` | ``queue_stalled``.
+        key: equal alerts have an equal key (a job, a check): within the cooldown they are one.
+        details: name -> value, shown as a list.
+        at: ISO time, UTC.
+    """
+
+    kind: str
+    key: str
+    title: str
+    text: str
+    at: str
+    details: dict[str, str]
+
+
+class Memory(NamedTuple):
+    """What was sent when, what was held back, and what still waits to be sent; JSON in the cursor of a sensor."""
+
+    sent: dict[str, str]
+    held: dict[str, int]
+    waiting: list[dict[str, Any]]
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> Memory:
+        """From what ``to_dict`` made; anything else is empty."""
+        sent, held, waiting = (value.get(name) for name in cls._fields)
+        return cls(
+            {str(key): str(at) for key, at in sent.items()} if isinstance(sent, dict) else {},
+            {str(key): count for key, count in held.items() if type(count) is int} if isinstance(held, dict) else {},
+            [one for one in waiting if isinstance(one, dict)] if isinstance(waiting, list) else [],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return self._asdict()
+
+
+Send = Callable[[Alert], None]
+"""Sends one alert or raises ``NotSent``."""
+
+
+class NotSent(Exception):
+    """Why an alert could not be sent; says nothing of secrets."""
+
+
+def targets(settings: Settings) -> dict[str, Send]:
+    """The hooks that the settings configure: ``webhook``, ``mail``, both or none."""
+    found: dict[str, Send] = {}
+    if settings.alert_webhook_env:
+        found["webhook"] = lambda alert: post(_secret(settings.alert_webhook_env), payload(alert))
+    if settings.alert_smtp_host and settings.alert_mail_to:
+        found["mail"] = lambda alert: mail(settings, message(settings, alert))
+    return found
+
+
+def deliver(
+    alerts: Sequence[Alert],
+    memory: Memory,
+    now: datetime,
+    *,
+    hooks: Mapping[str, Send],
+    cooldown: timedelta,
+    sleep: Callable[[float], None] = time.sleep,
+    timer: Callable[[], float] = time.monotonic,
+) -> tuple[Memory, list[str]]:
+    """Send what is new, once per key and cooldown; what cannot be sent waits for the next call.
+
+    A hook that failed is left alone for the rest of the call, and after ``CALL_S`` seconds nothing more is begun: one
+    that hangs must not end the tick, whose memory of what was sent would be lost with it.
+
+    Returns:
+        The memory for the next call, and what happened in words.
+    """
+    sent, held = dict(memory.sent), dict(memory.held)
+    ready = [alert for one in memory.waiting if (alert := _restored(one)) is not None]
+    words: list[str] = []
+    for alert in alerts:
+        last = parse_utc(sent.get(alert.key))
+        if last is not None and timedelta(0) <= now - last < cooldown:
+            held[alert.key] = held.get(alert.key, 0) + 1
+            words.append(f"{alert.key}: told {last:%Y-%m-%d %H:%M}, not again within {cooldown}")
+            continue
+        before = held.pop(alert.key, 0)
+        if before:
+            alert = alert._replace(details={**alert.details, "equal ones held back": str(before)})
+        sent[alert.key] = now.isoformat()
+        ready.append(alert)
+    left: list[Alert] = []
+    ends = timer() + CALL_S
+    down: set[str] = set()
+    for alert in ready:
+        failed: list[str] = []
+        for name, send in hooks.items():
+            if name in down or timer() >= ends:
+                failed.append(f"{name}: not tried again in this call")
+            elif (why := _tried(send, alert, sleep, lambda: timer() >= ends)) is not None:
+                failed.append(f"{name}: {why}")
+                down.add(name)
+        words.append(f"{alert.key}: " + ("; ".join(failed) if failed else "sent"))
+        if failed and len(failed) == len(hooks):  # reached nobody; one that reached somebody is not sent twice
+            left.append(alert._replace(text=alert.text[: 4 * MAX_TEXT]))
+    kept = dict(sorted(sent.items(), key=lambda item: item[1])[-MAX_KEPT:])
+    return Memory(
+        kept, {key: held[key] for key in held if key in kept}, [one._asdict() for one in left][-MAX_KEPT:]
+    ), words
+
+
+def _restored(value: Mapping[str, Any]) -> Alert | None:
+    try:
+        alert = Alert(**value)
+    except TypeError:
+        return None
+    plain = all(isinstance(text, str) for text in alert[:-1]) and isinstance(alert.details, dict)
+    return alert if plain and all(isinstance(text, str) for text in alert.details.values()) else None
+
+
+def _tried(
+    send: Send, alert: Alert, sleep: Callable[[float], None], late: Callable[[], bool] = lambda: False
+) -> str | None:
+    """Send with bounded retries; why it failed, or None."""
+    why = ""
+    tries = 0
+    for number in range(TRIES):
+        tries += 1
+        try:
+            _in_time(send, alert)
+        except NotSent as error:
+            why = str(error)
+        else:
+            return None
+        if number + 1 < TRIES:
+            if late():
+                break
+            sleep(2.0**number)
+    return f"not sent after {tries} {'try' if tries == 1 else 'tries'} ({why})"
+
+
+def _in_time(send: Send, alert: Alert) -> None:
+    """``send`` within ``TIMEOUT_S``. Sockets know a limit for each read only, so it is given a thread to be left in.
+
+    Raises:
+        NotSent: also when it takes too long; then it may have been sent all the same.
+    """
+    outcome: list[str] = []
+
+    def run() -> None:
+        try:
+            send(alert)
+        except NotSent as error:
+            outcome.append(str(error))
+        else:
+            outcome.append("")
+
+    thread = threading.Thread(target=run, name="alert", daemon=True)
+    thread.start()
+    thread.join(TIMEOUT_S)
+    if outcome and not outcome[0]:
+        return
+    if thread.is_alive():
+        raise NotSent(f"no answer within {TIMEOUT_S:g} s")
+    raise NotSent(outcome[0] if outcome else "the hook broke, its traceback is in the log")
+
+
+def payload(alert: Alert) -> dict[str, Any]:
+    """The JSON of a webhook. ``text`` alone is what chat systems with incoming hooks show."""
+    details = {_cut(key, 60): _cut(value, MAX_TITLE) for key, value in list(alert.details.items())[:MAX_DETAILS]}
+    title, text = _cut(alert.title, MAX_TITLE), _cut(alert.text, MAX_TEXT)
+    listed = "".join(f"\n{key}: {value}" for key, value in details.items())
+    return {
+        "source": "trajectory-platform",
+        "kind": alert.kind,
+        "key": _cut(alert.key, MAX_TITLE),
+        "at": alert.at,
+        "title": title,
+        "details": details,
+        "text": _plain(f"{title}\n{text}{listed}"),
+    }
+
+
+def _cut(text: str, room: int) -> str:
+    shown = escaped(text[: 4 * room], keep="\n")
+    return shown if len(shown) <= room else shown[: room - 4] + " ..."
+
+
+def _plain(text: str) -> str:
+    """No mentions, links or tags in a chat: ``&``, ``<`` and ``>`` are what their markup begins with."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "@\u200b")
+
+
+def post(url: str, body: Mapping[str, Any]) -> None:
+    """POST JSON to an http(s) URL; redirects are not followed.
+
+    Raises:
+        NotSent: no connection, or an answer other than 2xx; the URL is not in the text.
+    """
+    import json
+    from http.client import HTTPException
+    from urllib import error, parse, request
+
+    if parse.urlsplit(url).scheme not in ("http", "https"):
+        raise NotSent("the address is no http(s) URL")
+
+    class Stay(request.HTTPRedirectHandler):
+        def redirect_request(self, *_: Any, **__: Any) -> None:
+            return None
+
+    asked = request.Request(
+        url, data=json.dumps(body).encode(), headers={"Content-Type": "application/json"}, method="POST"
+    )
+    try:
+        with request.build_opener(Stay).open(asked, timeout=TIMEOUT_S) as answer:
+            answer.read(1 << 16)
+    except error.HTTPError as refused:
+        raise NotSent(f"HTTP {refused.code}") from None
+    except (OSError, ValueError, HTTPException) as failed:
+        reason = getattr(failed, "reason", failed)
+        raise NotSent(type(reason).__name__) from None
+
+
+def message(settings: Settings, alert: Alert) -> EmailMessage:
+    """The same as a mail: plain text only."""
+    from email.message import EmailMessage
+
+    body = payload(alert)
+    mail_of = EmailMessage()
+    mail_of["Subject"] = "[trajectory-platform] " + body["title"].replace("\n", " ")
+    mail_of["From"] = settings.alert_mail_from or "trajectory-platform@localhost"
+    mail_of["To"] = ", ".join(settings.alert_mail_to)
+    listed = "".join(f"\n{key}: {value}" for key, value in body["details"].items())
+    mail_of.set_content(f"{_cut(alert.text, MAX_TEXT)}\n{listed}\n\nat {alert.at}, kind {alert.kind}\n")
+    return mail_of
+
+
+def mail(settings: Settings, text: EmailMessage) -> None:
+    """Send by SMTP with STARTTLS; without TLS only to this machine, and never a password.
+
+    Raises:
+        NotSent: with the step that failed, without user or password.
+    """
+    import smtplib
+    import ssl
+
+    host = settings.alert_smtp_host or ""
+    user, password = (_secret(name) for name in (settings.alert_smtp_user_env, settings.alert_smtp_password_env))
+    try:
+        with smtplib.SMTP(host, settings.alert_smtp_port, timeout=TIMEOUT_S) as server:
+            server.ehlo()
+            if server.has_extn("starttls"):
+                server.starttls(context=ssl.create_default_context())
+                server.ehlo()
+            elif host not in _LOOPBACK or password:
+                raise NotSent("the mail server offers no STARTTLS")
+            if user:
+                server.login(user, password)
+            server.send_message(text)
+    except smtplib.SMTPResponseException as refused:
+        raise NotSent(f"{type(refused).__name__} {refused.smtp_code}") from None
+    except (smtplib.SMTPException, OSError, ValueError) as failed:
+        raise NotSent(type(failed).__name__) from None
+
+
+def _secret(name: str | None) -> str:
+    """What a named variable holds; the name may be told, what it holds never.
+
+    Raises:
+        NotSent: the variable is not set.
+    """
+    if name is None:
+        return ""
+    value = os.environ.get(name, "")
+    if not value:
+        raise NotSent(f"the variable {name} is not set")
+    return value

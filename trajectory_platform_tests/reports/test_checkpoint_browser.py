@@ -1,0 +1,65 @@
+"""The report of a checkpoint in a real browser, light and dark, wide and narrow."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trajectory_platform.reports.checkpoint_page import build_checkpoint_page
+from trajectory_platform_tests.reports.checkpoint_sample import NAME, sample_checkpoint
+from trajectory_platform_tests.reports.sample import HOSTILE
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+]
+
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield started
+        started.close()
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme", "hostile"), [(1280, "light", ""), (390, "dark", HOSTILE)], ids=["wide", "narrow"]
+)
+def test_it_draws_asks_for_nothing_and_complains_about_nothing(
+    browser: Any, tmp_path: Path, width: int, scheme: str, hostile: str
+) -> None:
+    target = tmp_path / "checkpoint.html"
+    target.write_text(build_checkpoint_page(sample_checkpoint(hostile)), encoding="utf-8")
+    page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
+    complaints: list[str] = []
+    asked: list[str] = []
+    page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(target.as_uri())
+    ready = "[...document.querySelectorAll('[data-figure]')].every(e => e.querySelector('.main-svg'))"
+    for _ in range(300):
+        if page.evaluate(ready):
+            break
+        page.wait_for_timeout(100)
+    assert page.evaluate(ready) and page.locator("[data-figure]").count() >= 10
+    assert complaints == []
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert page.title() == NAME
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    assert page.locator("article.trace").count() == 3 and page.locator("article.trace").first.is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.title() == NAME and page.locator("main img").count() == 0

@@ -1,0 +1,63 @@
+"""What was judged and cannot be fetched is a hole of the day, however it came to be so; a final day hides none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trajectory_platform_tests.sources.oro_fake import FakeOro, serving
+from trajectory_platform_tests.sources.test_oro_api import (
+    DAY,
+    P1,
+    R1,
+    R2,
+    RACE,
+    V1,
+    Setup,
+    a_result,
+    an_entry,
+    small_world,
+)
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeOro]:
+    with serving(small_world()) as server:
+        yield server
+
+
+@pytest.mark.parametrize("problem", ["a/b", "..", "a.b", "\u00e9", "x" * 500, None])
+def test_a_pair_whose_id_cannot_be_used_is_a_hole(fake: FakeOro, tmp_path: Path, problem: str | None) -> None:
+    entries = fake.world.problems[V1]
+    fake.world.problems[V1] = [*entries, {**an_entry(P1, a_result(R1)), "problem_id": problem}]
+    fake.world.history["series"][0]["distinct"] = 3
+    report = Setup(fake, tmp_path).fetch()
+    assert (report.pairs, report.fetched, report.state) == (5, 4, "final_with_holes")
+    assert report.holes() == {"no_problem_id" if problem is None else "unsafe_id": 1}
+
+
+@pytest.mark.parametrize("version", ["a/b", "../../x", "x" * 500])
+def test_an_agent_version_whose_id_cannot_be_used_is_a_hole(fake: FakeOro, tmp_path: Path, version: str) -> None:
+    fake.world.qualifiers[RACE].append({**fake.world.qualifiers[RACE][0], "agent_version_id": version})
+    report = Setup(fake, tmp_path).fetch()
+    assert report.state == "final_with_holes"
+    assert report.holes() == {"hidden:unsafe_id": 1}
+
+
+def test_a_budget_below_the_cost_of_the_listing_is_said(fake: FakeOro, tmp_path: Path) -> None:
+    report = Setup(fake, tmp_path, requests_per_day=5).fetch()
+    assert (report.pairs, report.not_sampled, report.requests.get("links", 0)) == (4, 4, 0)
+    assert report.state == "final_with_holes"
+    assert any("leaves none for artifacts" in words for words in report.warnings)
+
+
+def test_ids_that_differ_in_case_are_two_runs(fake: FakeOro, tmp_path: Path) -> None:
+    loud = R1.upper()
+    fake.world.runs[V1].append({**fake.world.runs[V1][0], "eval_run_id": loud})
+    fake.world.problems[V1].append(an_entry(P1, a_result(loud)))
+    fake.world.artifacts[(loud, P1)] = b"[1]"
+    setup = Setup(fake, tmp_path)
+    assert (setup.fetch().fetched, len(setup.artifacts(DAY))) == (5, 5)
+    assert {loud, R1, R2} == {run["eval_run_id"] for run in setup.lines("runs.jsonl")}
