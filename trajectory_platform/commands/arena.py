@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
+from trajectory_platform import jsontext
 from trajectory_platform.commands.opened import JsonOption, day_of
 from trajectory_platform.errors import Abort
 from trajectory_platform.output import counts_text, print_json
@@ -84,12 +87,19 @@ def arena_serve(
 
     def ready(url: str, history: History) -> None:
         shown = f"{history.days[0]} to {history.days[-1]}, {len(history.runs)} runs"
-        typer.echo(f"{url}\nserves  {shown}\nstop    Ctrl-C")
+        typer.echo(f"{url}\nserves  {shown}\nstop    Ctrl-C\nto fetch from it, in another shell:\n{_exports(url)}")
 
     clock = ServerClock(None if at is None else _moment(at), speed)
     serve(
         days, port=port, clock=clock, script=load_script(faults), requests_per_minute=requests_per_minute, ready=ready
     )
+
+
+def _exports(url: str) -> str:
+    """Lines for a shell after which ``fetch`` and ``ingest`` ask this server; its artifacts lie on the same host."""
+    hosts = jsontext.dumps([urlsplit(url).hostname])
+    given = {"SOURCE": "oro_api", "API_BASE": url, "API_ARTIFACT_HOSTS": hosts}
+    return "\n".join(f"export TRAJECTORY_PLATFORM_{name}={shlex.quote(value)}" for name, value in given.items())
 
 
 def _moment(text: str) -> datetime:

@@ -35,8 +35,13 @@ def fetch(
 
     if sum((day is not None, first is not None or last is not None, only_open)) > 1:
         raise Abort("--day names one day, --from and --to a range, --open what is not final: give one of the three")
+    chosen = settings()
+    if chosen.source == "files":  # ingest and the schedules ask nobody then: who fetches by hand should know who is
+        typer.echo(
+            f"source is 'files'; this asks {chosen.api_base} all the same (TRAJECTORY_PLATFORM_API_BASE)", err=True
+        )
     with day_bars("fetching") as advance:
-        found = fetch_days(settings(), day, first, last, only_open=only_open, clock=_clock(at), progress=advance)
+        found = fetch_days(chosen, day, first, last, only_open=only_open, clock=_clock(at), progress=advance)
         report_days(found, as_json)
 
 

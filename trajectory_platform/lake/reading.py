@@ -75,7 +75,7 @@ def read_rows(
         return rows.select(schema.names).cast(schema)
     except ValueError as error:  # a column that came later and may not be null
         raise FailPartition(
-            f"table {table.name}: rows of an older version of the platform lack a column ({error}); run their days again"
+            f"table {table.name}: rows of an older version lack a column ({error}); run their days again"
         ) from error
 
 

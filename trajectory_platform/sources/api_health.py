@@ -11,8 +11,6 @@ from trajectory_platform.sources.oro_client import OroClient
 if TYPE_CHECKING:
     import httpx
 
-CONNECTION = ("connection", "timeout")  # reasons of ``RetryLater`` that say nothing of a day: nobody answered
-
 
 def no_answer(base_url: str, *, timeout_s: float = 5.0, transport: httpx.BaseTransport | None = None) -> str | None:
     """Why the API cannot be used now; None when it lists its suites as it should.
@@ -34,5 +32,6 @@ def no_answer(base_url: str, *, timeout_s: float = 5.0, transport: httpx.BaseTra
     except ImportError as error:
         raise Abort(f"the API needs oro-sdk ({error}): pip install -c constraints.txt -e '.[api]'") from error
     except (RetryLater, RejectRow) as error:
-        return str(error)
+        first = error.__cause__  # without the words on fetching again, which is not what was asked
+        return str(first if isinstance(first, RetryLater) else error)
     return None

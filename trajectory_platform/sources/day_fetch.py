@@ -45,6 +45,8 @@ class Limits(NamedTuple):
     sampling_key: str
     workers: int
     listing_max_age_s: float
+    artifact_hosts: tuple[str, ...]
+    anew: bool
 
 
 class DayFetch:
@@ -84,6 +86,10 @@ class DayFetch:
         self._stop = stop
         self._writer.clean()
         memory = self._memory(now)
+        hosts = list(self._limits.artifact_hosts)
+        if self._limits.anew or memory.get("hosts", hosts) != hosts:
+            self._queue.ask_again(self._day, "host_not_allowed")
+        memory["hosts"] = hosts
         discovery = Discovery(
             self._client,
             self._state,

@@ -150,6 +150,7 @@ def fetch_day(
     axis_history: Mapping[str, float] | None = None,
     progress: Callable[[str, int, int | None], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    anew: bool = False,
     transport: httpx.BaseTransport | None = None,
 ) -> FetchReport:
     """One look at a day: list, write the listing files, fetch what is due, write ``fetch.json``.
@@ -162,6 +163,7 @@ def fetch_day(
         axis_history: miner -> share of axis A among earlier traces, for the sampling policy.
         progress: told (``listing`` or ``artifacts``, done, of how many).
         stop: asked between artifacts; True ends the look, which is resumed by the next one.
+        anew: links to hosts that were not allowed are tried now; else from the next day on, or once the hosts change.
         transport: of the downloads, for tests.
 
     Raises:
@@ -187,6 +189,8 @@ def fetch_day(
                 sampling_key=access.sampling_key,
                 workers=access.workers,
                 listing_max_age_s=access.listing_max_age_s,
+                artifact_hosts=access.artifact_hosts,
+                anew=anew,
             )
             look = DayFetch(day, client, downloader, state, RawDayWriter(access.data_root), limits, clock)
             return look.run(
@@ -218,8 +222,15 @@ def open_days(
                 if report.state in (FINAL, WITH_HOLES):
                     state.set_day(day, DayState(report.state, None, "", {"report": report.to_dict()}))
             if known.state == OPEN:
-                found.append(OpenDay(day, OPEN, known.due, known.reason))
+                mended = "later" in known.reason.split(", ") and _other_hosts(known, access)
+                found.append(OpenDay(day, OPEN, None if mended else known.due, known.reason))
     return found
+
+
+def _other_hosts(known: DayState, access: ApiAccess) -> bool:
+    """Whether artifacts may come from other hosts than at the last look."""
+    hosts = list(access.artifact_hosts)
+    return bool(known.memory.get("hosts", hosts) != hosts)
 
 
 def is_due(day: OpenDay, now: datetime) -> bool:

@@ -307,8 +307,12 @@ class OroClient:
             except RetryLater as error:
                 if error.reason == "rate_limited":
                     self._limiter.hold(self._delay(number) if error.after_s is None else error.after_s)
-                if error.reason not in TRANSIENT or number + 1 == self._tries:
+                if error.reason not in TRANSIENT:
                     raise
+                if number + 1 == self._tries:
+                    asked = endpoint.__name__.rpartition(".")[2]
+                    words = f"{asked}: {error.detail} ({self._tries} tries; what came is kept: fetch again later)"
+                    raise RetryLater(error.reason, words, error.after_s) from error
                 if error.after_s is not None and error.after_s > self._max_wait:
                     raise
                 if error.reason != "rate_limited":  # the limiter waits then

@@ -165,6 +165,14 @@ class WantedQueue:
         """Its file has vanished from the day's folder."""
         self._set(row, "wanted", reason="file_vanished")
 
+    def ask_again(self, day: date, reason: str) -> int:
+        """What waits, or was given up, for a reason that may be mended now is due at once; the number of pairs."""
+        return self._state.write(
+            """UPDATE wanted SET state = 'later', reason = ?, until = NULL WHERE day = ? AND (
+            (state = 'later' AND reason = ?) OR (state = 'gone' AND reason = 'given_up:' || ?))""",
+            [(reason, day.isoformat(), reason, reason)],
+        )
+
     def race_in_flight(self, day: date, race_id: str, now: datetime, after_s: float | None) -> int:
         """All pairs of a race that is in flight are later, without asking for each; the number of them."""
         until = (now + _wait(3600.0 if after_s is None else after_s)).isoformat()

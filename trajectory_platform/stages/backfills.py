@@ -159,7 +159,7 @@ def run_backfill(
         groups = [[day] for day in left] if number else [list(left)]
         launched = [_launch(ask, assets, days) for days in groups]
         again = ", again and each in a run of its own: not complete after the run before" if number else ""
-        tell(f"launched {len(left)} day(s), {_span(left)}{again}")
+        tell(f"launched {len(left)} day(s), {_span(list(left))}{again}")
         ids += launched
         _watch(launched, ask=ask, tell=tell, poll_s=poll_s, sleep=sleep)
         left, later = _left(settings, known)

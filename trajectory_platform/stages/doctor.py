@@ -115,7 +115,8 @@ def _api(settings: Settings) -> list[Finding]:
     try:
         wrong = no_answer(settings.api_base)
     except Abort as error:
-        return [_finding("api", "error", str(error), "check TRAJECTORY_PLATFORM_API_BASE")]
+        todo = "check TRAJECTORY_PLATFORM_API_BASE" if "api_base" in str(error) else ""
+        return [_finding("api", "error", str(error), todo)]
     if wrong is not None:
         todo = "check TRAJECTORY_PLATFORM_API_BASE and the network"
         return [_finding("api", "error", f"{settings.api_base} cannot be used now: {wrong}", todo)]

@@ -7,6 +7,7 @@ asked for again, what the request budget leaves out is listed with the reason. N
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
@@ -55,6 +56,7 @@ def fetch(
     clock: Callable[[], datetime] = utc_now,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
+    anew: bool = False,
 ) -> FetchReport:
     """One look at a UTC day of judgment: list it, fetch what is there and not here yet, write down what is missing.
 
@@ -65,6 +67,7 @@ def fetch(
         clock: the moment as of which the day is looked at: what is due, what is final.
         progress: called with (day, artifacts done, artifacts wanted).
         stop: asked between artifacts; true ends the look early.
+        anew: a person asks for the day: links to hosts that were not allowed are tried now.
 
     Raises:
         RetryLater: another process fetches this day (``fetch_in_progress``), or the day could not be listed.
@@ -74,7 +77,7 @@ def fetch(
 
     if client is None:
         with connected(ctx.settings) as opened:
-            return fetch(ctx, day, client=opened, clock=clock, progress=progress, stop=stop)
+            return fetch(ctx, day, client=opened, clock=clock, progress=progress, stop=stop, anew=anew)
     which = date.fromisoformat(day)
 
     def moved(what: str, done: int, of: int | None) -> None:
@@ -89,6 +92,7 @@ def fetch(
         axis_history=axis_history(ctx, day) if ctx.settings.api_requests_per_day is not None else None,
         progress=moved,
         stop=stop,
+        anew=anew,
     )
 
 
@@ -163,7 +167,8 @@ def fetch_days(
 ) -> Iterator[Fact]:
     """Fetch one day, a range, or every day that is not final and due; one fact per day, as ``ingest`` reports them.
 
-    A day that another process is fetching is tried once more when the others are done.
+    A day that another process is fetching is tried once more when the others are done. When nobody can be reached the
+    days behind are left: each would only wait for the same.
 
     Raises:
         Abort: wrong settings or days, or nothing is named.
@@ -172,28 +177,45 @@ def fetch_days(
     days = _open_days(settings, clock) if only_open else _named_days(settings, day, first, last, clock)
     with connected(settings) as client:
         busy: list[str] = []
-        for one in days:
-            fact = _look(ctx, one, client, clock, progress)
+        for number, one in enumerate(days):
+            fact = _look(ctx, one, client, clock, progress, anew=not only_open)
             if fact["state"] == "busy":
                 busy.append(one)
-            else:
-                yield fact
+                continue
+            place = fact.pop("unreachable", None)
+            if place is not None:
+                left = len(days) - number - 1 + len(busy)
+                rest = f"; {left} more days are left for later" if left else ""
+                yield fact | {"text": f"{fact['text']}; tried {place}{rest}"}
+                return
+            yield fact
         for one in busy:
-            yield _look(ctx, one, client, clock, progress)
+            fact = _look(ctx, one, client, clock, progress, anew=not only_open)
+            fact.pop("unreachable", None)
+            yield fact
 
 
 def _look(
-    ctx: StageContext, day: str, client: OroClient, clock: Callable[[], datetime], progress: Progress | None
+    ctx: StageContext,
+    day: str,
+    client: OroClient,
+    clock: Callable[[], datetime],
+    progress: Progress | None,
+    *,
+    anew: bool,
 ) -> Fact:
+    """One day's fact; ``unreachable`` is in it where another day cannot fare better: what could not be reached."""
     from trajectory_platform.stages.plain import told
 
     try:
-        summary = summary_of(fetch(ctx, day, client=client, clock=clock, progress=progress))
+        summary = summary_of(fetch(ctx, day, client=client, clock=clock, progress=progress, anew=anew))
     except Abort:
         raise
     except RetryLater as error:
         state = "busy" if error.reason == IN_PROGRESS else "failed"
-        return {"day": day, "stage": STAGE, "state": state, "summary": {}, "text": str(error)}
+        fact = {"day": day, "stage": STAGE, "state": state, "summary": {}, "text": str(error)}
+        place = _unreachable(ctx.settings, error)
+        return fact if place is None else fact | {"unreachable": place}
     except PlatformError as error:
         return {"day": day, "stage": STAGE, "state": "failed", "summary": {}, "text": str(error)}
     except Exception as error:
@@ -208,6 +230,16 @@ def _look(
         }
     state = "stopped" if summary["stopped"] else "final" if summary["state"].startswith("final") else "open"
     return {"day": day, "stage": STAGE, "state": state, "summary": summary, "text": told(summary)}
+
+
+def _unreachable(settings: Settings, error: RetryLater) -> str | None:
+    """What could not be reached at all; None for an answer that broke off, which another day need not share."""
+    # httpx.ConnectError and ConnectTimeout, as ``OroClient`` names them in the detail
+    if error.reason in ("connection", "timeout") and re.search(r"\bConnect(Error|Timeout)\b", error.detail):
+        return f"{settings.api_base} (TRAJECTORY_PLATFORM_API_BASE)"
+    if error.reason == "storage_unavailable":
+        return f"{settings.data_root} (TRAJECTORY_PLATFORM_DATA_ROOT)"
+    return None
 
 
 def _open_days(settings: Settings, clock: Callable[[], datetime]) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from trajectory_platform.stages.catalogue import catalogue_place, judged_without
 from trajectory_platform.stages.checkpoints import NOT_IN_RECIPE, current_checkpoint, last_checkpoint
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.evaluations import EVALUATIONS
+from trajectory_platform.stages.fetching import utc_now
 from trajectory_platform.stages.text import shown
 from trajectory_platform.training.resume import PROGRESS
 
@@ -38,12 +40,15 @@ _OF_AN_EVALUATION = (
 _HOLDER = re.compile(r"process (?P<pid>\d{1,10}) on (?P<machine>\S{1,200})")
 
 
-def lake_status(settings: Settings) -> dict[str, Any]:
+def lake_status(settings: Settings, *, clock: Callable[[], datetime] = utc_now) -> dict[str, Any]:
     """Per day how far it got, the newest checkpoint with its score, and the next step.
 
     A day in the source without any published table is ``late``; one with some tables is ``partial``; a
     partition with retryable holes is ``incomplete``; one made with other settings than the present is ``stale``.
     Changed folders and code are not looked for here: ``ingest`` finds them, and skips what is current.
+
+    Args:
+        clock: decides which incomplete days wait for the API (``waits_until``) and which are due.
     """
     ctx = StageContext(settings)
     source_days = [day.isoformat() for day in ctx.source.days()]
@@ -55,9 +60,9 @@ def lake_status(settings: Settings) -> dict[str, Any]:
         done = [table.name for table in _CHAIN if day in published[table.name]]
         corpus = sound["axis_a_corpus"].get(day)
         summary = (corpus.summary if corpus else None) or {}
-        complete = all(day in sound[name] and sound[name][day].complete for name in done)
+        open_tables = [name for name in done if day not in sound[name] or not sound[name][day].complete]
         stale = any(_made_otherwise(sound[name][day], expected[name]) for name in done if day in sound[name])
-        whole = "incomplete" if not complete else "stale" if stale else "complete"
+        whole = "incomplete" if open_tables else "stale" if stale else "complete"
         state = whole if len(done) == len(_CHAIN) else "partial" if done else "late"
         days.append(
             {
@@ -68,6 +73,9 @@ def lake_status(settings: Settings) -> dict[str, Any]:
                 "input": summary.get("input"),
                 "accepted": summary.get("accepted"),
                 "rejected": summary.get("rejected"),
+                "waits_until": _waits_until(ctx, sound["raw_traces"].get(day), clock())
+                if state == "incomplete" and open_tables == [tables.RAW_TRACES.name] and not stale
+                else None,
             }
         )
     checkpoint = newest_checkpoint(ctx)
@@ -82,6 +90,23 @@ def lake_status(settings: Settings) -> dict[str, Any]:
         "next": step,
         "because": because,
     }
+
+
+def _waits_until(ctx: StageContext, raw: Manifest | None, now: datetime) -> str | None:
+    """When the API is to be looked at again for an incomplete day; None when ``ingest`` may bring something now.
+
+    A day that lacks what it lacked at its last look has nothing to gain from being read again before that.
+    """
+    awaited = None if raw is None else raw.summary.get("awaited")
+    if raw is None or ctx.settings.source != "oro_api" or not awaited or raw.summary.get("damaged_neighbours"):
+        return None
+    from trajectory_platform.sources.oro_api import read_report
+
+    report = read_report(ctx.settings.data_root, date.fromisoformat(raw.day))
+    if report is None or report.next_look is None or report.next_look <= now:
+        return None
+    same = report.wanted + sum(report.later.values()) == awaited
+    return report.next_look.isoformat(timespec="minutes") if same else None
 
 
 def _warnings(settings: Settings, judged: Mapping[str, Manifest]) -> list[str]:
@@ -160,7 +185,8 @@ def render_status(facts: dict[str, Any]) -> str:
     for day in facts["days"]:
         counts = "" if day["input"] is None else f"{day['input']} traces, {day['accepted']} accepted"
         missing = f"missing {', '.join(day['missing'])}" if day["missing"] else ""
-        lines.append(f"{day['day']}  {day['state']:<10} {counts}{missing}")
+        waits = f", waits until {day['waits_until']}" if day["waits_until"] else ""
+        lines.append(f"{day['day']}  {day['state']:<10} {counts}{missing}{waits}")
     checkpoint = facts["newest_checkpoint"]
     if facts["days"]:
         lines.append("")
@@ -218,7 +244,10 @@ def _next_step(ctx: StageContext, days: list[dict[str, Any]]) -> tuple[str, str 
     """(the command to run next, or that there is none; what it would mend)."""
     from trajectory_platform.training.recipe import load_recipe
 
-    open_days = [day["day"] for day in days if day["in_source"] and day["state"] != "complete"]
+    waiting = [day["waits_until"] for day in days if day["waits_until"]]
+    open_days = [
+        day["day"] for day in days if day["in_source"] and day["state"] != "complete" and not day["waits_until"]
+    ]
     if not days:
         return "no days yet: 'trajectory-platform arena simulate' or set TRAJECTORY_PLATFORM_DATA_ROOT", None
     if open_days:
@@ -240,6 +269,8 @@ def _next_step(ctx: StageContext, days: list[dict[str, Any]]) -> tuple[str, str 
         wanted = stages[0] if len(stages) == 1 else "all"
         return f"trajectory-platform train {wanted} --as-of {newest}", f"recipe {shown(recipe.name)}: {why}"
     done = f"recipe {shown(recipe.name)} was trained on {newest} as far as it could, evaluated and traced"
+    if waiting:
+        return f"nothing before {min(waiting)}: the API has not published all of {len(waiting)} days yet", done
     return "nothing: everything is ingested", done
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -32,8 +33,8 @@ def days(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def address(days: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A served history, as the command prints its address."""
+def words_of_server(days: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """A served history: what the command prints, the address first."""
     script = tmp_path_factory.mktemp("script") / "faults.yaml"
     script.write_text("rules:\n  - {fault: server_error, path: suites, status: 503}\n")
     words = ["--days", str(days), "--port", "0", "--faults", str(script), "--at", "2026-05-20"]
@@ -41,11 +42,24 @@ def address(days: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
         [*CLI, "arena", "serve", *words, "--requests-per-minute", "6000"], stdout=subprocess.PIPE, text=True
     )
     assert served.stdout is not None
-    url = served.stdout.readline().strip()
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
-    yield url
+    yield [served.stdout.readline().strip() for _ in range(7)]
     served.send_signal(signal.SIGTERM)
     served.communicate(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def address(words_of_server: list[str]) -> str:
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", words_of_server[0])
+    return words_of_server[0]
+
+
+def test_the_lines_to_paste_are_the_settings_of_the_server(words_of_server: list[str]) -> None:
+    exports = [line for line in words_of_server if line.startswith("export ")]
+    show = "from trajectory_platform.settings import Settings as S; print(S().model_dump_json())"
+    script = "\n".join([*exports, f"exec {shlex.quote(sys.executable)} -c {shlex.quote(show)}"])
+    found = json.loads(subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout)
+    assert (found["source"], found["api_base"]) == ("oro_api", words_of_server[0])
+    assert found["api_artifact_hosts"] == ["127.0.0.1"] and len(exports) == 3
 
 
 def variables(address: str, root: Path) -> dict[str, str]:
@@ -79,6 +93,18 @@ def test_a_served_day_is_fetched_and_fetching_it_again_asks_for_no_artifact(addr
     assert first["reconciliation"] == "match" and first["fetched_now"] == first["fetched"] > 0
     second = fetched("--from", DAY, "--to", DAY, "--at", "2026-05-20T04:10:00Z")
     assert second["fetched_now"] == 0 and second["fetched"] == first["fetched"]
+
+
+def test_links_that_were_not_followed_and_who_is_asked_are_said(address: str, tmp_path: Path) -> None:
+    given = variables(address, tmp_path)
+    given |= {"TRAJECTORY_PLATFORM_SOURCE": "files", "TRAJECTORY_PLATFORM_API_ARTIFACT_HOSTS": '["elsewhere.example"]'}
+    words = ["fetch", "--day", DAY, "--at", "2026-05-20T04:00:00Z"]
+    done = subprocess.run([*CLI, *words], env=given, capture_output=True, text=True, check=True)
+    assert "source is 'files'" in done.stderr and address in done.stderr
+    assert re.search(rf"^{DAY}  warning +\d+ links lead to hosts that api_artifact_hosts", done.stdout, re.MULTILINE)
+    given["TRAJECTORY_PLATFORM_API_ARTIFACT_HOSTS"] = '["127.0.0.1"]'
+    again = subprocess.run([*CLI, *words], env=given, capture_output=True, text=True, check=True)
+    assert "api_artifact_hosts" not in again.stdout and " final " in again.stdout
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def down(seed: int) -> Outcome:
     """The API does not answer at all, or refuses: what was fetched stays, the command says what to do."""
     draw, outcome = chance("down", seed), Outcome()
     status = draw.choice([500, 502, 503])
-    times = draw.randint(16, 20)  # five tries a day and look: the first looks at some days end without an answer
+    times = draw.randint(5, 7)  # of each path; a look tries five times, so the first looks end without an answer
     outcome.at = f"{status} x {times}"
     rule = {"fault": "server_error", "path": "races/*", "status": status, "times": times}
     with served("down", seed, {"rules": [rule]}) as one:

@@ -30,7 +30,10 @@ def publish(lake: Lake, table: Table, day: str) -> None:
     lake.publish(table, day, data, identity=day, inputs={}, code_version="1", settings={}, part=part)
 
 
-@pytest.mark.parametrize(("table", "column"), [(tables.CHECKPOINTS, "parent"), (tables.TRAJECTORIES, "policy_checkpoint_id")])
+LATER = [(tables.CHECKPOINTS, "parent"), (tables.TRAJECTORIES, "policy_checkpoint_id")]
+
+
+@pytest.mark.parametrize(("table", "column"), LATER, ids=lambda value: getattr(value, "name", value))
 def test_a_column_that_came_later_is_null_in_older_days(tmp_path: Path, table: Table, column: str) -> None:
     lake = Lake(str(tmp_path / "lake"))
     publish(lake, without(table, [column]), OLD)

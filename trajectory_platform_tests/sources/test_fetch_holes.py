@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from trajectory_platform.sources.oro_api import ApiAccess, is_due, open_days
 from trajectory_platform_tests.sources.oro_fake import FakeOro, serving
 from trajectory_platform_tests.sources.test_oro_api import (
     DAY,
@@ -61,3 +63,28 @@ def test_ids_that_differ_in_case_are_two_runs(fake: FakeOro, tmp_path: Path) -> 
     setup = Setup(fake, tmp_path)
     assert (setup.fetch().fetched, len(setup.artifacts(DAY))) == (5, 5)
     assert {loud, R1, R2} == {run["eval_run_id"] for run in setup.lines("runs.jsonl")}
+
+
+def test_links_that_were_not_allowed_are_tried_when_a_person_asks_and_when_the_hosts_change(
+    fake: FakeOro, tmp_path: Path
+) -> None:
+    setup = Setup(fake, tmp_path, final_after_days=0)
+    named, setup.access = setup.access, replace(setup.access, artifact_hosts=("elsewhere.example",))
+    for links, anew in ((4, False), (4, False), (8, True), (12, True)):
+        report = setup.fetch(anew=anew)
+        assert (report.fetched, fake.count("download-url")) == (0, links)
+    assert report.gone == {"given_up:host_not_allowed": 4}, "tried three times, and long after its day"
+    setup.access = named
+    assert setup.fetch().fetched == 4, "nobody had to wait, or to ask for the day by name"
+
+
+def test_a_day_whose_links_were_not_allowed_is_due_when_the_hosts_change(fake: FakeOro, tmp_path: Path) -> None:
+    setup = Setup(fake, tmp_path)
+    named, setup.access = setup.access, replace(setup.access, artifact_hosts=("elsewhere.example",))
+
+    def due(access: ApiAccess) -> bool:
+        (day,) = open_days(access, first=DAY, last=DAY, clock=setup.clock)
+        return is_due(day, setup.clock())
+
+    assert setup.fetch().later == {"host_not_allowed": 4}
+    assert not due(setup.access) and due(named)

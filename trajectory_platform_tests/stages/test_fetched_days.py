@@ -22,11 +22,12 @@ pytest.importorskip("oro_sdk", reason="the local server answers with oro-sdk's m
 from trajectory_platform.arena.oro_server import LocalServer, ServerClock
 from trajectory_platform.arena.oro_server_faults import Script, script_of
 from trajectory_platform.arena.simulate import simulate
-from trajectory_platform.errors import Abort
+from trajectory_platform.errors import Abort, RetryLater
 from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages import daily, fetching, plain
 from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.status import lake_status, render_status
 from trajectory_platform_tests.stages.served_history import FAULTS, account, judged_pairs
 
 FIRST = date(2026, 5, 2)
@@ -176,6 +177,27 @@ def test_an_embargo_leaves_a_day_incomplete_until_it_ends(server: LocalServer, t
     assert daily.raw_traces(ctx, DAYS[0]).skipped
 
 
+def test_a_day_that_waits_for_its_next_look_is_not_advised_to_be_ingested(server: LocalServer, tmp_path: Path) -> None:
+    settings = settings_of(server, tmp_path)
+    ctx = StageContext(settings)
+    server.clock.set(moment(2, 23, 59))  # the race of the day is in flight
+    now = moment(3, 0, 1)
+    report = fetching.fetch(ctx, DAYS[0], clock=lambda: now)
+    for _, stage in plain.DAILY_STAGES:
+        stage(ctx, DAYS[0])
+    assert report.next_look is not None and report.next_look > now
+    facts = lake_status(settings, clock=lambda: now)
+    (day,) = facts["days"]
+    assert day["state"] == "incomplete" and day["waits_until"] in render_status(facts)
+    assert "ingest --from" not in facts["next"]
+    due = lake_status(settings, clock=lambda: moment(9))
+    assert due["days"][0]["waits_until"] is None and f"ingest --from {DAYS[0]}" in due["next"]
+    server.clock.set(moment(5))
+    fetching.fetch(ctx, DAYS[0], clock=lambda: moment(5))  # by hand, and not read yet
+    new = lake_status(settings, clock=lambda: moment(5))
+    assert f"ingest --from {DAYS[0]}" in new["next"]
+
+
 def test_what_the_budget_leaves_out_is_a_row_and_miners_of_axis_a_come_first(
     server: LocalServer, days: Path, tmp_path: Path
 ) -> None:
@@ -236,8 +258,34 @@ def test_holes_are_named_and_pairs_that_are_lost_are_an_error(server: LocalServe
 @pytest.mark.slow
 def test_an_api_that_is_down_fails_the_day_and_says_so(tmp_path: Path, server: LocalServer) -> None:
     settings = settings_of(server, tmp_path, api_base="http://127.0.0.1:9")
-    (fact,) = fetching.fetch_days(settings, DAYS[0], None, None)
-    assert fact["state"] == "failed" and fact["text"]
+    (fact,) = fetching.fetch_days(settings, None, DAYS[0], DAYS[1])
+    assert fact["state"] == "failed" and "tried http://127.0.0.1:9" in fact["text"], "the second day is not asked for"
+
+
+@pytest.mark.parametrize(
+    ("error", "left"),
+    [
+        (RetryLater("connection", "ConnectError: Name or service not known"), True),
+        (RetryLater("connection", "races: ConnectError: refused (5 tries)"), True),
+        (RetryLater("timeout", "ConnectTimeout"), True),
+        (RetryLater("connection", "RemoteProtocolError: peer closed connection"), False),
+        (RetryLater("timeout", "ReadTimeout"), False),
+    ],
+    ids=["no_name", "refused", "no_route", "broken_off", "slow"],
+)
+def test_when_nobody_is_reached_the_other_days_are_left_and_the_address_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: RetryLater, left: bool
+) -> None:
+    def away(*_words: Any, **_named: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(fetching, "fetch", away)
+    settings = Settings(
+        api_base="http://127.0.0.1:9", first_day=FIRST, api_state=str(tmp_path), data_root=str(tmp_path / "raw")
+    )
+    facts = list(fetching.fetch_days(settings, None, None, None, only_open=True, clock=lambda: moment(7)))
+    assert {fact["state"] for fact in facts} == {"failed"} and len(facts) == (1 if left else 5)
+    assert all(("http://127.0.0.1:9" in fact["text"] and "4 more days" in fact["text"]) == left for fact in facts)
 
 
 def test_the_days_to_fetch_have_to_be_named(tmp_path: Path, server: LocalServer) -> None:
