@@ -14,6 +14,7 @@ READ_REASONS: tuple[tuple[str, str], ...] = (
     ("not_found", "the artifact is gone"),
     ("unreadable_file", "the artifact is no regular file"),
     ("no_artifact", "the row names no artifact"),
+    ("not_sampled", "found, and left out by the sample of a day above the budget of requests"),
     ("artifact_changed", "the artifact is not the one that was inventoried"),
     ("record_missing", "the artifact does not hold this record"),
     # the container

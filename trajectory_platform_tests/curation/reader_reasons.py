@@ -12,6 +12,7 @@ FILES = (
     *sorted((PACKAGE / "traces").glob("*.py")),
     PACKAGE / "jsontext.py",
     PACKAGE / "sources" / "stores.py",
+    PACKAGE / "lake" / "object_store.py",  # what an answer of an object store means
 )
 # f"{key}_null" and its like: what the key can be, per module.
 KEYS = {"sn15.py": {"_message": ("completion", "message"), "_text": ("think", "response", "user")}}

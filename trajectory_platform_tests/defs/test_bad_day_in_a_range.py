@@ -129,7 +129,8 @@ def test_checks_re_read_and_hold(five_days: Path, tmp_path: Path) -> None:
         range_of = {RANGE_START: FIRST.isoformat(), RANGE_END: LAST.isoformat()}
         again = check.execute_in_process(instance=instance, tags=range_of, raise_on_error=False)
         verdicts = {e.check_name: (e.passed, e.description) for e in again.get_asset_check_evaluations()}
-        assert verdicts["corpus_digest"] == (False, f"failed on {BAD}")
+        passed, words = verdicts["corpus_digest"]
+        assert not passed and words.startswith(f"failed on {BAD}: 'trajectory-platform lake verify --invalidate'")
         assert verdicts["conservation"] == (False, f"failed on {BAD}"), "unreadable is failed, not broken"
 
 
