@@ -42,7 +42,6 @@ from trajectory_platform.stages.checkpoints import last_checkpoint
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.training.recipe import Recipe, load_recipe
 
-VARIANTS = (CONTROL, PLAIN_DAYS)
 _AT_ONCE = 2  # evaluations side by side: generating with a tiny model keeps one core busy
 _UP_TO_SFT = ("leak_clusters", "leak_guarded_splits", "sft_checkpoint", "base_eval", "sft_eval")
 _TITLES = {

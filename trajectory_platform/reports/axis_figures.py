@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from trajectory_platform.reports.eras import ERAS
 from trajectory_platform.reports.escape import figure_text
-from trajectory_platform.reports.figures import AXIS_COLOURS, Figure, axis_figure, themed
+from trajectory_platform.reports.figures import AXIS_COLOURS, Figure, axis_figure, axis_shares, themed
 
 MANY_DAYS = 14  # from here on the days stand side by side instead of below one another
 
@@ -18,13 +18,8 @@ def axis_days_figure(axis: Mapping[str, Mapping[str, int]]) -> Figure:
 
 def _columns(axis: Mapping[str, Mapping[str, int]]) -> Figure:
     days = sorted(axis)
-    extra = sorted({label for day in days for label in axis[day]} - set(AXIS_COLOURS))
     traces = []
-    for label in [*AXIS_COLOURS, *extra]:
-        counts = [axis[day].get(label, 0) for day in days]
-        if not any(counts):
-            continue
-        shares = [count / sum(axis[day].values()) if count else 0 for count, day in zip(counts, days, strict=True)]
+    for label, counts, shares in axis_shares(axis):
         traces.append(
             {
                 "type": "bar",

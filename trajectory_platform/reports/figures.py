@@ -7,7 +7,7 @@ specification serves the light and the dark scheme. Labels pass through ``figure
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape as xml_escape
 
@@ -127,16 +127,22 @@ def _share(count: int | None, first: int | None) -> float | None:
     return count / first if count is not None and first else None
 
 
+def axis_shares(axis: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, list[int], list[float]]]:
+    """Label, traces and share of each day (oldest first), for every label that some day has."""
+    days = sorted(axis)
+    extra = sorted({label for day in days for label in axis[day]} - set(AXIS_COLOURS))
+    for label in [*AXIS_COLOURS, *extra]:
+        counts = [axis[day].get(label, 0) for day in days]
+        if any(counts):
+            pairs = zip(counts, days, strict=True)
+            yield label, counts, [_share(count, sum(axis[day].values())) or 0 for count, day in pairs]
+
+
 def axis_figure(axis: Mapping[str, Mapping[str, int]]) -> Figure:
     """Who made the calls, as shares of each day: A the model itself, B the harness, mixed, unknown."""
     days = sorted(axis)
-    extra = sorted({label for day in days for label in axis[day]} - set(AXIS_COLOURS))
     traces = []
-    for label in [*AXIS_COLOURS, *extra]:
-        counts = [axis[day].get(label, 0) for day in days]
-        if not any(counts):
-            continue
-        shares = [_share(count, sum(axis[day].values())) or 0 for count, day in zip(counts, days, strict=True)]
+    for label, counts, shares in axis_shares(axis):
         traces.append(
             {
                 "type": "bar",

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-TAXONOMY_VERSION = "taxonomy-1"
 Row = Mapping[str, Any]
 OTHER = "other"
 

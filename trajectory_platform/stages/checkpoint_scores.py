@@ -291,7 +291,7 @@ def _group(rows: Sequence[Row]) -> str | None:
 
 
 def action_row(entry: Mapping[str, Any]) -> Row:
-    """One category of ``evaluation.action_metrics`` as the page shows it."""
+    """One category of ``evaluation.action_metrics`` as the pages show it."""
     row: Row = {
         "category": entry["category"],
         "n": entry["turns"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trajectory_platform.lake import tables
+from trajectory_platform.stages.checkpoint_scores import action_row
 from trajectory_platform.stages.checkpoints import current_checkpoint
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.evaluations import EVALUATIONS, evaluated_rows, looks_line
@@ -147,23 +148,7 @@ def tasks_text(ctx: StageContext, day: str) -> str:
 
 def report_scores(ctx: StageContext, day: str) -> list[dict[str, Any]]:
     """The scores as rows of the report; categories without a turn are left out."""
-    return [_report_row(entry) for entry in score_metrics(ctx, day)["categories"] if entry["turns"]]
-
-
-def _report_row(entry: dict[str, Any]) -> dict[str, Any]:
-    row = {
-        "category": entry["category"],
-        "n": entry["turns"],
-        "clusters": entry["clusters"],
-        "thin": entry["state"] == "thin",
-        "baseline_tool": entry["majority_share"],
-        "parse_errors": entry["parse_errors"],
-        "clipped": entry["clipped"],
-    }
-    for name in ("tool", "arguments"):
-        low, high = entry[name]["bootstrap"] or entry[name]["wilson"]
-        row.update({name: entry[name]["share"], f"{name}_low": low, f"{name}_high": high})
-    return row
+    return [action_row(entry) for entry in score_metrics(ctx, day)["categories"] if entry["turns"]]
 
 
 TASKS_NOTE = (

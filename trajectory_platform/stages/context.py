@@ -8,8 +8,9 @@ from datetime import date, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from trajectory_platform.identity import identity_digest
-from trajectory_platform.lake.publish import Lake
+from trajectory_platform.errors import Abort
+from trajectory_platform.identity import days_between, identity_digest
+from trajectory_platform.lake.publish import Lake, State
 from trajectory_platform.lake.tables import Table
 from trajectory_platform.settings import Settings
 from trajectory_platform.sources.files import FileSource
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from trajectory_platform.lake.manifests import Manifest
-    from trajectory_platform.lake.publish import State
 
 
 @dataclass(frozen=True)
@@ -151,6 +151,22 @@ def _present(ctx: StageContext, table: str, day: str, part: dict[str, str] | Non
     manifest = ctx.lake.manifest(table, day, part)
     assert manifest is not None, f"{table}/{day} was current a moment ago"
     return manifest
+
+
+def given_days(*texts: str | None) -> list[date | None]:
+    """Days as somebody wrote them; None stays None. Raises Abort for what is no day."""
+    try:
+        return [None if text is None else date.fromisoformat(text) for text in texts]
+    except ValueError as error:
+        raise Abort(f"{error}: write days as YYYY-MM-DD") from None
+
+
+def some_days(first: date, last: date) -> list[date]:
+    """The days from ``first`` to ``last``. Raises Abort when there is none."""
+    days = days_between(first, last)
+    if not days:
+        raise Abort(f"empty range {first} to {last}")
+    return days
 
 
 def neighbours(day: str) -> list[str]:

@@ -14,10 +14,9 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from trajectory_platform.errors import Abort, PlatformError, RetryLater
-from trajectory_platform.identity import days_between
 from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
-from trajectory_platform.stages.context import StageContext, StageResult, window
+from trajectory_platform.stages.context import StageContext, StageResult, given_days, some_days, window
 
 if TYPE_CHECKING:
     from trajectory_platform.sources.oro_api import FetchReport
@@ -253,19 +252,13 @@ def _open_days(settings: Settings, clock: Callable[[], datetime]) -> list[str]:
 def _named_days(
     settings: Settings, day: str | None, first: str | None, last: str | None, clock: Callable[[], datetime]
 ) -> list[str]:
-    try:
-        given = [None if text is None else date.fromisoformat(text) for text in (day, first, last)]
-    except ValueError as error:
-        raise Abort(f"{error}: write days as YYYY-MM-DD") from None
+    given = given_days(day, first, last)
     if given[0] is not None:
         return [given[0].isoformat()]
     if given[1] is None and given[2] is None:
         raise Abort("name a day (--day), a range (--from, --to), or --open for every day that is not final")
-    low, high = given[1] or settings.first_day, given[2] or clock().date()
-    days = [one.isoformat() for one in days_between(low, high)]
-    if not days:
-        raise Abort(f"empty range {low} to {high}")
-    return days
+    days = some_days(given[1] or settings.first_day, given[2] or clock().date())
+    return [one.isoformat() for one in days]
 
 
 # ------------------------------------------------------------------------------------------------- the check

@@ -14,10 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trajectory_platform.errors import Abort, PlatformError
-from trajectory_platform.identity import days_between
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages import daily, splits
-from trajectory_platform.stages.context import Stage, StageContext, StageResult
+from trajectory_platform.stages.context import Stage, StageContext, StageResult, given_days, some_days
 
 if TYPE_CHECKING:
     from trajectory_platform.evaluation.child import Runner
@@ -228,10 +227,7 @@ def _failed(day: str, stage: str, reason: str) -> Fact:
 def _chosen_days(ctx: StageContext, day: str | None, first: str | None, last: str | None) -> list[str]:
     from trajectory_platform.lake import tables
 
-    try:
-        given = [None if text is None else date.fromisoformat(text) for text in (day, first, last)]
-    except ValueError as error:
-        raise Abort(f"{error}: write days as YYYY-MM-DD") from None
+    given = given_days(day, first, last)
     if given[0] is not None:
         return [given[0].isoformat()]
     if ctx.settings.source == "oro_api":
@@ -241,9 +237,7 @@ def _chosen_days(ctx: StageContext, day: str | None, first: str | None, last: st
     high = given[2] or (present[-1] if present else None)
     if low is None or high is None:
         raise Abort(f"no day folders in {ctx.settings.data_root}: set TRAJECTORY_PLATFORM_DATA_ROOT")
-    chosen = days_between(low, high)
-    if not chosen:
-        raise Abort(f"empty range {low} to {high}")
+    chosen = some_days(low, high)
     # a day can only have rows from its own folder and the two beside it
     seen = {near for one in present for near in (one - timedelta(days=1), one, one + timedelta(days=1))}
     published = set(ctx.lake.days(tables.RAW_TRACES))
@@ -257,8 +251,5 @@ def _days_to_fetch(settings: Settings, first: date | None, last: date | None) ->
     """Where days are fetched, any day that is over may be named; without one it is all of them."""
     from trajectory_platform.stages.fetching import utc_now
 
-    low, high = first or settings.first_day, last or utc_now().date() - timedelta(days=1)
-    chosen = [one.isoformat() for one in days_between(low, high)]
-    if not chosen:
-        raise Abort(f"empty range {low} to {high}")
-    return chosen
+    days = some_days(first or settings.first_day, last or utc_now().date() - timedelta(days=1))
+    return [one.isoformat() for one in days]

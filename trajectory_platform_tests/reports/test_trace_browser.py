@@ -3,7 +3,6 @@ phone."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,27 +10,15 @@ from typing import Any
 import pytest
 
 from trajectory_platform.reports.trace_compare import trace_page
+from trajectory_platform_tests.reports.browsing import CHROMIUM, running_browser
 from trajectory_platform_tests.reports.trace_samples import GOOD, HOSTILE, find, view
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-background-networking",
-]
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield started
-        started.close()
+    yield from running_browser()
 
 
 def opened(browser: Any, folder: Path, page_text: str, width: int, scheme: str) -> tuple[Any, list[str]]:
