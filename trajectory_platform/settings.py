@@ -87,7 +87,9 @@ class Settings(BaseSettings):
     api_state: str = Field("data/api", description="folder of the queue of wanted artifacts and the request limiter")
     api_requests_per_minute: int = Field(90, ge=1, description="of all processes that share api_state")
     api_requests_per_day: int | None = Field(
-        None, ge=1, description="requests for one subnet day; above it a stratified sample is fetched; null = all"
+        None,
+        ge=1,
+        description="for a subnet day on a day of looks, listing included; above it a sample is fetched; null = all",
     )
     api_artifact_hosts: Words = Field(
         (".amazonaws.com", ".r2.cloudflarestorage.com"),

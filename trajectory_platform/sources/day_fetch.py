@@ -7,6 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, NamedTuple
 
@@ -14,9 +15,10 @@ from trajectory_platform.errors import PlatformError, RejectRow, RetryLater
 from trajectory_platform.identity import sha256_hex
 from trajectory_platform.sources.api_state import ApiState, DayState
 from trajectory_platform.sources.artifact_download import Downloaded, Downloader, ExpiredLink
-from trajectory_platform.sources.day_report import IN_WHOLE_FILE, PAUSE, Look, make_report, waiting
+from trajectory_platform.sources.day_report import PAUSE, Look, make_report, waiting
 from trajectory_platform.sources.fetch_report import (
     FETCH_FILE,
+    OPEN,
     PAIRS_FILE,
     FetchReport,
     pair_line,
@@ -25,11 +27,13 @@ from trajectory_platform.sources.fetch_report import (
 )
 from trajectory_platform.sources.oro_answers import EMBARGO, NOT_THERE
 from trajectory_platform.sources.oro_client import OroClient
-from trajectory_platform.sources.oro_discovery import Discovery, Found
+from trajectory_platform.sources.oro_discovery import Discovery
+from trajectory_platform.sources.oro_found import Found
 from trajectory_platform.sources.raw_day_writer import ARTIFACT_SUFFIX, RawDayWriter
 from trajectory_platform.sources.records import parse_lines
+from trajectory_platform.sources.request_budget import BUDGET_SPENT, BudgetedClient, Spending
 from trajectory_platform.sources.sampling import choose, places
-from trajectory_platform.sources.wanted import Row, WantedQueue
+from trajectory_platform.sources.wanted import IN_WHOLE_FILE, Row, WantedQueue
 
 MAX_FAILURES = 5  # in a row: then the API or the store is down, and the rest of the day is left for the next look
 _FILES = ("runs.jsonl", "problems.jsonl", "agent_versions.jsonl")
@@ -85,6 +89,31 @@ class DayFetch:
         now, before = self._clock(), Counter(self._client.requests)
         self._stop = stop
         self._writer.clean()
+        spending = Spending(self._state, self._day, self._limits.requests, now)
+
+        def requests() -> Counter[str]:
+            return Counter(self._client.requests) - before
+
+        try:
+            memory, found = self._list(now, progress)
+            listing = requests()["listing"]
+            memory["listing"] = max(listing, memory.get("listing", 0))
+            spending.sent(listing)
+            sampling = self._sample(axis_history, memory["listing"])
+            with self._at_most(spending.left):
+                self._fetch_all(progress)
+        finally:
+            spending.sent(requests().total())
+        return self._close(found, memory, sampling, requests(), spending)
+
+    def _at_most(self, left: int | None) -> AbstractContextManager[None]:
+        """Bounds what is sent; a client that ``oro_api.open_client`` did not make sends what it likes."""
+        return self._client.budget.at_most(left) if isinstance(self._client, BudgetedClient) else nullcontext()
+
+    # ------------------------------------------------------------------------------------------ listing
+
+    def _list(self, now: datetime, progress: Callable[[str, int, int | None], None]) -> tuple[dict[str, Any], Found]:
+        """Read the listing, write its files, and bring the queue and the folder in line with it."""
         memory = self._memory(now)
         hosts = list(self._limits.artifact_hosts)
         if self._limits.anew or memory.get("hosts", hosts) != hosts:
@@ -106,13 +135,7 @@ class DayFetch:
         for race_id, in_flight in found.races.items():
             if in_flight:
                 self._queue.race_in_flight(self._day, race_id, now, None)
-        listing = self._client.requests["listing"] - before["listing"]
-        memory["listing"] = max(listing, memory.get("listing", 0))
-        sampling = self._sample(axis_history, memory["listing"])
-        self._fetch_all(progress)
-        return self._close(found, memory, sampling, Counter(self._client.requests) - before)
-
-    # ------------------------------------------------------------------------------------------ listing
+        return memory, found
 
     def _keep_unread(self, found: Found) -> Found:
         """Records of an earlier look stay for agent versions whose listing cannot be read this time."""
@@ -243,6 +266,9 @@ class DayFetch:
 
     def _refused(self, row: Row, error: PlatformError, now: datetime) -> None:
         """What a refusal means for the row, and whether the look goes on."""
+        if isinstance(error, RetryLater) and error.reason == BUDGET_SPENT:  # nothing was asked
+            self._stopped = BUDGET_SPENT
+            return
         if isinstance(error, RejectRow):
             if error.reason in NOT_THERE:
                 self._queue.not_there(row, error.reason, now)
@@ -299,7 +325,12 @@ class DayFetch:
         return memory
 
     def _close(
-        self, found: Found, memory: dict[str, Any], sampling: dict[str, Any] | None, requests: Counter[str]
+        self,
+        found: Found,
+        memory: dict[str, Any],
+        sampling: dict[str, Any] | None,
+        requests: Counter[str],
+        spending: Spending,
     ) -> FetchReport:
         now = self._clock()
         for row in self._queue.rows(self._day, ("wanted", "later")):
@@ -322,6 +353,9 @@ class DayFetch:
             adopted=self._adopted,
             clock_skew_s=self._client.clock_skew_s,
             oddities=dict(self._client.oddities),
+            budget=spending.budget,
+            spent=spending.spent,
+            resumes=spending.resumes(memory["listing"]),
         )
         waits = waiting(look, found, settled=self._end + self._limits.settle, last=last)
         report = make_report(look, found, waits)
@@ -329,5 +363,9 @@ class DayFetch:
         folder = self._day.isoformat()
         self._writer.write_lines(f"{folder}/{PAIRS_FILE}", lines)
         self._writer.write(f"{folder}/{FETCH_FILE}", report_text(report))
-        self._state.set_day(self._day, DayState(report.state, report.next_look, report.open_because, memory))
+        state = DayState(report.state, report.next_look, report.open_because, memory)
+        with self._state.transaction():
+            if self._queue.on_other_days(self._day, found.pairs):  # another process read newer entries meanwhile
+                state = DayState(OPEN, None, "judged_again", memory)
+            self._state.set_day(self._day, state)
         return report

@@ -9,20 +9,21 @@ from typing import Any, NamedTuple
 from trajectory_platform.identity import parse_utc
 from trajectory_platform.sources.fetch_report import FINAL, NO_USABLE_ID, OPEN, UNSAFE_ID, WITH_HOLES, FetchReport
 from trajectory_platform.sources.oro_client import MAX_SKEW_S
-from trajectory_platform.sources.oro_discovery import Found
-from trajectory_platform.sources.oro_records import OPEN_PROBLEM, OPEN_RUN, results_of, upper
+from trajectory_platform.sources.oro_found import Found
 from trajectory_platform.sources.run_labels import run_labels
-from trajectory_platform.sources.wanted import Row
+from trajectory_platform.sources.wanted import IN_WHOLE_FILE, Row
 
-IN_WHOLE_FILE = "in_whole_file"
-_BROKEN_OFF = (*OPEN_RUN, "STALE", "CANCELLED", "TIMED_OUT")
 PAUSE = timedelta(minutes=10)  # before what failed, or a look that ended early, is tried again
 _LOOKS_WHEN_SHORT = 3  # the subnet counts pairs of agents that its public lists do not show: no reason to look for ever
 _RELIST = timedelta(hours=6)  # after which runs that were not final, and hidden versions, are looked at again
 
 
 class Look(NamedTuple):
-    """One look, as its report needs it: ``rows`` are all pairs of the day afterwards, ``memory`` is of all looks."""
+    """One look, as its report needs it: ``rows`` are all pairs of the day afterwards, ``memory`` is of all looks.
+
+    ``spent`` are the requests sent for the day on the UTC day of the look, ``resumes`` is when the ``budget`` has room
+    for another look (None: now).
+    """
 
     day: date
     now: datetime
@@ -35,6 +36,9 @@ class Look(NamedTuple):
     adopted: int
     clock_skew_s: float | None
     oddities: dict[str, int]
+    budget: int | None = None
+    spent: int = 0
+    resumes: datetime | None = None
 
 
 def waiting(look: Look, found: Found, *, settled: datetime, last: datetime) -> dict[str, datetime]:
@@ -60,17 +64,18 @@ def waiting(look: Look, found: Found, *, settled: datetime, last: datetime) -> d
     if any(reason != UNSAFE_ID for reason in found.hidden.values()) and look.now < last:
         waits["hidden"] = min(look.now + _RELIST, last)
     if look.memory["looks"] < _LOOKS_WHEN_SHORT:
-        if _reconcile(found.expected, _distinct(found)) == "short":
+        if _reconcile(found.expected, found.distinct()) == "short":
             waits["short"] = look.now + timedelta(days=1)  # by then every remembered answer is asked for anew
         elif found.expected_state == "unreadable":
             waits["uncounted"] = look.now + _RELIST
-    return waits
+    resumes = look.resumes
+    return waits if resumes is None else {why: max(moment, resumes) for why, moment in waits.items()}
 
 
 def make_report(look: Look, found: Found, waits: dict[str, datetime]) -> FetchReport:
     """The report of a look; ``waits`` as ``waiting`` gives it."""
     fetched = [row for row in look.rows if row.state == "fetched"]
-    distinct = _distinct(found)
+    distinct = found.distinct()
     not_sampled = _reasons(look.rows, "not_sampled").total()
     reconciliation = _reconcile(found.expected, distinct)
     holes = sum(map(_is_hole, look.rows)) + not_sampled + len(found.hidden) + (reconciliation == "short")
@@ -137,10 +142,12 @@ def _warnings(look: Look, found: Found, distinct: int) -> list[str]:
         words.append(f"the subnet counted {found.expected} distinct pairs for this day, {distinct} were found")
     if found.expected is None:
         words.append(f"completeness cannot be reconciled: {found.expected_state}")
-    if look.sampling is not None and not look.sampling["places"]:
+    words += _of_budget(look)
+    unread = found.oddities["envpack_results_not_read"]
+    if unread:
         words.append(
-            f"a budget of {look.sampling['budget']} requests leaves none for artifacts: the listing alone takes "
-            f"{look.sampling['listing_requests']}; raise api_requests_per_day"
+            f"{unread} runs of generated environments (envpack) are not fetched: the public API hands out no "
+            "trajectory of them"
         )
     refused = _reasons(look.rows, "later")["host_not_allowed"]
     if refused:
@@ -148,18 +155,21 @@ def _warnings(look: Look, found: Found, distinct: int) -> list[str]:
     return words
 
 
-def _distinct(found: Found) -> int:
-    """(agent version, problem) pairs judged on the day, as the subnet counts them: by a run that came to its end."""
-    runs = {run.get("eval_run_id"): upper(run.get("status")) for run in found.runs}
-    return len(
-        {
-            (entry.get("agent_version_id"), entry.get("problem_id"))
-            for entry in found.problems
-            for result in results_of(entry)
-            if upper(result.get("status")) not in (*OPEN_PROBLEM, "SKIPPED")
-            and runs.get(result.get("eval_run_id")) not in _BROKEN_OFF
-        }
-    )
+def _of_budget(look: Look) -> list[str]:
+    listing = look.memory.get("listing", 0)
+    if look.budget is None:
+        return []
+    if listing >= look.budget or (look.sampling is not None and not look.sampling["places"]):
+        return [
+            f"a budget of {look.budget} requests leaves none for artifacts: the listing alone takes {listing}; "
+            "raise api_requests_per_day"
+        ]
+    if look.spent > look.budget:
+        return [
+            f"{look.spent} requests were sent for this day today, {look.budget} are allowed (api_requests_per_day): it "
+            "was listed again before the budget had room for it"
+        ]
+    return []
 
 
 def _reconcile(expected: int | None, distinct: int) -> str:

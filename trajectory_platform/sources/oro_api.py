@@ -21,21 +21,22 @@ from trajectory_platform.sources.artifact_download import Downloader
 from trajectory_platform.sources.day_fetch import DayFetch, Limits
 from trajectory_platform.sources.fetch_report import (
     FETCH_FILE,
-    FINAL,
     OPEN,
-    WITH_HOLES,
     FetchReport,
     as_report,
     parse_report,
 )
+from trajectory_platform.sources.files import FileSource
 from trajectory_platform.sources.oro_client import OroClient, utc_now
 from trajectory_platform.sources.raw_day_writer import RawDayWriter
+from trajectory_platform.sources.request_budget import BudgetedClient
 from trajectory_platform.sources.request_limiter import RequestLimiter
 
 if TYPE_CHECKING:
     import httpx
 
 NEVER = "never_looked"
+_NO_REPORT_FOR = timedelta(hours=1)
 __all__ = ["ApiAccess", "FetchReport", "OpenDay", "fetch_day", "is_due", "open_client", "open_days", "read_report"]
 
 
@@ -48,7 +49,8 @@ class ApiAccess:
         data_root: raw days: folder or ``s3://bucket/prefix``.
         state: local folder of queue and limiter, shared by all processes of the machine.
         requests_per_minute: of all those processes.
-        requests_per_day: budget for one subnet day; above it a stratified sample is fetched.
+        requests_per_day: requests for one subnet day on one UTC day, listing and links; above it a stratified sample is
+            fetched, and what is left goes on the next UTC day. Only a listing that alone costs more goes beyond it.
         artifact_hosts: see ``artifact_download.Downloader``.
         final_after_days: days after the end of a day at which what is missing is given up.
         settle_days: a day is not final before this many days after its end.
@@ -127,7 +129,7 @@ def open_client(
     limiter = RequestLimiter(
         access.state, per_window=access.requests_per_minute, address=access.base_url, max_wait_s=access.max_wait_s
     )
-    return OroClient(
+    return BudgetedClient(
         access.base_url,
         limiter=limiter,
         clock=clock,
@@ -207,24 +209,41 @@ def open_days(
 ) -> list[OpenDay]:
     """Days from ``first`` to ``last`` (default: today in UTC) that are not final, oldest first.
 
-    Reads the state folder only; for a day that is not known there, ``fetch.json`` of its folder.
+    Reads the state folder only; of days that are not known there, ``fetch.json`` of those that a listing of the data
+    root names, and remembers it.
     """
     found = []
+    now = clock()
     with ApiState(access.state, owner=access.owner) as state:
-        for day in days_between(first, last or clock().astimezone(UTC).date()):
+        days = list(days_between(first, last or now.astimezone(UTC).date()))
+        _learn(access, state, [day for day in days if state.day(day) is None], now)
+        for day in days:
             known = state.day(day)
             if known is None:
-                report = read_report(access.data_root, day)
-                if report is None:
-                    found.append(OpenDay(day, NEVER, None, "no look yet"))
-                    continue
-                known = DayState(report.state, report.next_look, report.open_because, {})
-                if report.state in (FINAL, WITH_HOLES):
-                    state.set_day(day, DayState(report.state, None, "", {"report": report.to_dict()}))
-            if known.state == OPEN:
+                found.append(OpenDay(day, NEVER, None, "no look yet"))
+            elif known.state == OPEN:
                 mended = "later" in known.reason.split(", ") and _other_hosts(known, access)
                 found.append(OpenDay(day, OPEN, None if mended else known.due, known.reason))
     return found
+
+
+def _learn(access: ApiAccess, state: ApiState, unknown: list[date], now: datetime) -> None:
+    """Take what ``fetch.json`` says of days that the state folder does not know (it is new, or was lost).
+
+    One listing of the data root, and one read for each such day that has a folder; a folder without a report (its first
+    look was killed, or its files came from elsewhere) is read again after an hour.
+    """
+    there = set(FileSource(access.data_root).days()) if unknown else set()
+    for day in sorted(there.intersection(unknown)):
+        key = f"no_report:{day.isoformat()}"
+        held = state.answer(key)
+        if held is not None and timedelta(0) <= now - held[0] < _NO_REPORT_FOR:
+            continue
+        report = read_report(access.data_root, day)
+        if report is None:
+            state.remember(key, True, now)
+        else:  # without a memory, so that the next look takes it from the report
+            state.set_day(day, DayState(report.state, report.next_look, report.open_because, {}))
 
 
 def _other_hosts(known: DayState, access: ApiAccess) -> bool:

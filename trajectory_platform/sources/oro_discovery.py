@@ -7,9 +7,7 @@ kept, whatever became of them. What is hidden as yet is in ``Found.hidden`` and 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from typing import Any
@@ -17,19 +15,22 @@ from typing import Any
 from trajectory_platform.errors import RejectRow, RetryLater
 from trajectory_platform.identity import parse_utc, safe_id, utc_day
 from trajectory_platform.sources.api_state import ApiState
-from trajectory_platform.sources.fetch_report import UNSAFE_ID
 from trajectory_platform.sources.oro_answers import EMBARGO
+from trajectory_platform.sources.oro_asking import Asking
+from trajectory_platform.sources.oro_candidates import Candidates
 from trajectory_platform.sources.oro_client import OroClient
+from trajectory_platform.sources.oro_found import Found
 from trajectory_platform.sources.oro_records import (
+    FACTS,
     SLACK,
     Record,
     elsewhere,
     entry_order,
+    generated_runs,
     is_usable_id,
     is_whole,
     other_kinds,
     pairs_of,
-    race_touches,
     results_of,
     run_day,
     run_touches,
@@ -38,40 +39,11 @@ from trajectory_platform.sources.oro_records import (
     with_copies,
 )
 from trajectory_platform.sources.records import id_text, naive_time
-from trajectory_platform.sources.wanted import Pair
 
 MAX_FAILURES = 3  # in a row: then it is not this agent version, but the API
 LONG_S = 30 * 86400.0  # a released agent version changes no more
 DAY_S = 86400.0
-_FACTS = ("agent_name", "miner_hotkey", "version_number", "eligible_at")
-
-
-@dataclass
-class Found:
-    """What was found for one day; lists are sorted by id.
-
-    Attributes:
-        runs, problems, agent_versions, suite: records of the raw day's listing files (design 5).
-        pairs: every (run, problem) result judged on the day.
-        races: races whose time touches the day: race id -> whether it is in flight.
-        suite_complete: whether every suite of the day could be read.
-        hidden: agent version (or ``race:{id}``, ``suite:{id}``) -> why its listing cannot be read as yet.
-        oddities: what was kept though odd, and what could not be placed: name -> count.
-        expected: distinct (agent version, problem) pairs the subnet counted that day; None where it does not say.
-        expected_state: ``counted``, ``cold_cache``, ``day_not_listed`` or ``unreadable``.
-    """
-
-    runs: list[Record] = field(default_factory=list)
-    problems: list[Record] = field(default_factory=list)
-    agent_versions: list[Record] = field(default_factory=list)
-    suite: Record | None = None
-    suite_complete: bool = True
-    pairs: list[Pair] = field(default_factory=list)
-    races: dict[str, bool] = field(default_factory=dict)
-    hidden: dict[str, str] = field(default_factory=dict)
-    oddities: Counter[str] = field(default_factory=Counter)
-    expected: int | None = None
-    expected_state: str = "unreadable"
+LATE_DAYS = 7  # by which a result may be judged again after it was judged first, or after its run ended
 
 
 class Discovery:
@@ -95,20 +67,24 @@ class Discovery:
         self._begin = datetime.combine(day, time(), tzinfo=UTC)
         self._end = self._begin + timedelta(days=1)
         # What is over for two days changes rarely: an answer of the same day will do. 0 asks anew in any case.
-        self._age = max(max_age_s, DAY_S) if max_age_s and now - self._end >= timedelta(days=2) else max_age_s
+        age = max(max_age_s, DAY_S) if max_age_s and now - self._end >= timedelta(days=2) else max_age_s
         self._progress = progress or (lambda done, of: None)
         self._found = Found()
+        self._asking = Asking(state, self._found, now, age)
+        self._age = age
+        self._suites: set[int] = set()
+        self._read: set[str] = set()  # agent versions whose entries were looked through
+        self._idle: set[str] = set()  # those that ran shortly before the day, and not on it
 
     def find(self) -> Found:
         """Everything of the day."""
         found = self._found
-        candidates = self._candidates()
-        suites: set[int] = set()
+        candidates = Candidates(self._client, self._state, self._asking, found, self._begin, self._now).find()
         failures = 0
         for number, (version, (facts, sure)) in enumerate(sorted(candidates.items())):
             self._progress(number, len(candidates))
             try:
-                self._version(version, facts, sure=sure, suites=suites)
+                self._version(version, facts, sure=sure)
                 failures = 0
             except RetryLater as error:
                 failures += 1
@@ -116,100 +92,54 @@ class Discovery:
                     raise
                 found.hidden[version] = error.reason  # one answer that never comes must not hold up all others
         self._progress(len(candidates), len(candidates))
-        found.suite = self._suite(sorted(suites))
+        self._count()
+        self._judged_late({version: facts for version, (facts, _) in candidates.items()})
+        found.suite = self._suite(sorted(self._suites))
         found.runs.sort(key=lambda run: str(run.get("eval_run_id")))
         found.problems.sort(key=entry_order)
         found.agent_versions.sort(key=lambda version: str(version.get("agent_version_id")))
         found.pairs = with_copies(found.pairs, found.problems)
-        self._count()
         return found
 
-    # ------------------------------------------------------------------------------------------ agent versions
+    def _judged_late(self, facts: Mapping[str, Record]) -> None:
+        """Look for what the subnet counted beyond what was found: results that were judged again on this day.
 
-    def _candidates(self) -> dict[str, tuple[Record, bool]]:
-        """agent version -> (what lists say of it, whether it surely took part in the day)."""
-        candidates: dict[str, tuple[Record, bool]] = {}
-
-        def add(record: Record, *, sure: bool) -> None:
-            version = id_text(record.get("agent_version_id"))
-            if version is None or safe_id(version) != version:
-                self._found.oddities["agent_version_without_id"] += 1
-                if version is not None and sure:  # its pairs are missing on this day
-                    self._found.hidden[f"version:{safe_id(version)}"] = UNSAFE_ID
-                return
-            facts, was_sure = candidates.get(version, ({}, False))
-            merged = {**facts, **{name: record[name] for name in _FACTS if record.get(name) is not None}}
-            candidates[version] = (merged, was_sure or sure)
-
-        suites: set[int] = set()
-        for race in self._races():
-            if isinstance(race.get("suite_id"), int):
-                suites.add(race["suite_id"])
-            for qualifier in race["qualifiers"]:
-                add(qualifier, sure=True)
-        for version in self._state.judged_on(self._day):
-            add({"agent_version_id": version}, sure=True)
-        for suite in sorted(suites) or self._all_suites():
-            for score_type in ("qualifying", "race"):
-                for entry in self._leaderboard(suite, score_type):
-                    add(entry, sure=False)
-        if self._now - self._end < timedelta(days=2):
-            for evaluation in self._needed("running", self._client.running):
-                add(evaluation, sure=True)
-        return candidates
-
-    def _races(self) -> Iterator[Record]:
-        """Races whose time touches the day, with qualifiers."""
-        current = self._if_there("race:current", self._client.current_race, hold=True)
-        over: set[str] = set()
-        for race in self._needed("races", self._client.races):
-            race_id = id_text(race.get("race_id"))
-            if race_id is None or safe_id(race_id) != race_id:
-                self._found.oddities["race_without_id"] += 1
-                continue
-            over.add(race_id)
-            if race_touches(race, self._begin, self._end, self._now, ended=True):
-                self._found.races[race_id] = False
-                detail = self._if_there(f"race:{race_id}", partial(self._client.race, race_id), hold=True)
-                yield {**race, "qualifiers": []} if detail is None else {**race, **detail}
-        race_id = None if current is None else id_text(current.get("race_id"))
-        if current is None or race_id is None or race_id in over:
+        A run keeps its times when a result of it is judged again, so no run tells. Asked are versions that ran, or had
+        results, in the days before, until the count is reached; what was answered long enough after the day is not
+        asked for again.
+        """
+        found = self._found
+        if found.expected is None or self._now < self._end:
             return
-        if race_touches(current, self._begin, self._end, self._now, ended=False):
-            self._found.races[race_id] = True
-            yield current
-
-    def _if_there(self, key: str, ask: Callable[[], Any], *, hold: bool) -> Any:
-        """An answer; None when what is asked for is not there, which holds the day open where it must be there."""
-        try:
-            return self._remembered(key, ask)
-        except RejectRow as error:
-            self._found.oddities[f"{key.partition(':')[0]}:{error.reason}"] += 1
-            if hold:
-                self._found.hidden[key] = error.reason
-            return None
-
-    def _all_suites(self) -> list[int]:
-        found = (suite.get("suite_id") for suite in self._needed("suites", self._client.suites))
-        return sorted(number for number in found if isinstance(number, int))
-
-    def _leaderboard(self, suite: int, score_type: str) -> list[Record]:
-        return (
-            self._if_there(
-                f"leaderboard:{suite}:{score_type}", partial(self._client.leaderboard, suite, score_type), hold=False
-            )
-            or []
-        )
+        before = (self._day - timedelta(days=number) for number in range(1, LATE_DAYS + 1))
+        names = {version for day in before for version in self._state.judged_on(day)} | self._idle
+        seen = -1
+        for version in sorted(names - self._read - set(found.hidden)):
+            if len(found.problems) != seen and found.distinct() >= found.expected:
+                return
+            seen = len(found.problems)
+            try:
+                self._version(version, facts.get(version, {}), sure=False, late=True)
+                reason = found.hidden.pop(version, None)
+            except RetryLater as error:
+                if error.reason == "rate_limited":
+                    raise
+                reason = error.reason
+            if reason is not None:  # it holds no day open: most likely there is nothing of this day
+                found.oddities[f"judged_late_unread:{reason}"] += 1
 
     # ------------------------------------------------------------------------------------------ one agent version
 
-    def _version(self, version: str, facts: Record, *, sure: bool, suites: set[int]) -> None:
+    def _version(self, version: str, facts: Record, *, sure: bool, late: bool = False) -> None:
         runs, hidden = self._runs(version, sure=sure)
         if hidden:
             self._found.hidden[version] = hidden
-        elif not any(map(self._run_touches, runs)) and version not in self._state.judged_on(self._day):
+        elif not (late or any(map(self._run_touches, runs)) or version in self._state.judged_on(self._day)):
+            if any(map(self._ran_before, runs)):
+                self._idle.add(version)
             return
-        entries, suite = self._entries(version, runs)
+        self._read.add(version)
+        entries, suite = self._entries(version, runs, late=late)
         by_id = {safe_id(run["eval_run_id"]): run for run in runs if id_text(run.get("eval_run_id")) is not None}
         if hidden:
             by_id = self._runs_one_by_one(entries)
@@ -235,10 +165,11 @@ class Discovery:
             return
         self._found.problems += kept
         self._found.runs += records
-        self._found.pairs += pairs_of(version, facts, kept, by_id)
-        self._found.agent_versions.append(self._agent(version, facts))
+        agent = self._agent(version, facts)
+        self._found.pairs += pairs_of(version, {**agent, **facts}, kept, by_id)
+        self._found.agent_versions.append(agent)
         numbers: list[Any] = [suite, *(run.get("suite_id") for run in records)]
-        suites.update(number for number in numbers if is_whole(number))
+        self._suites.update(number for number in numbers if is_whole(number))
 
     def _runs(self, version: str, *, sure: bool) -> tuple[list[Record], str | None]:
         """The runs of a version, and why they are hidden. An answer of after the day says all where none touches it."""
@@ -248,7 +179,7 @@ class Discovery:
         if held is not None and said_all and not any(map(self._run_touches, held[1])):
             return held[1], None
         try:
-            return self._remembered(key, lambda: self._client.runs(version)), None
+            return self._asking.remembered(key, lambda: self._client.runs(version)), None
         except RetryLater as error:
             if error.reason not in EMBARGO:
                 raise
@@ -256,16 +187,18 @@ class Discovery:
         except RejectRow as error:
             return [], error.reason
 
-    def _entries(self, version: str, runs: list[Record]) -> tuple[list[Record], int | None]:
+    def _entries(self, version: str, runs: list[Record], *, late: bool) -> tuple[list[Record], int | None]:
         """Problem entries of a version, and its suite. A race whose entries are not among them is asked for itself."""
-        answers = [self._problems(version, None)]
+        answers = [self._problems(version, None, late=late)]
         named = {entry.get("race_id") for answer in answers for entry in answer["problems"]}
-        races = {str(run["race_id"]) for run in runs if is_usable_id(run.get("race_id")) and self._run_touches(run)}
-        answers += [self._problems(version, race) for race in sorted(races - named)]
+        touches = self._ran_before if late else self._run_touches
+        races = {str(run["race_id"]) for run in runs if is_usable_id(run.get("race_id")) and touches(run)}
+        answers += [self._problems(version, race, late=late) for race in sorted(races - named)]
         merged: dict[tuple[str, str, str], Record] = {}
+        generated = generated_runs(answers, self._day)
+        if generated:
+            self._found.oddities["envpack_results_not_read"] += len(generated)
         for answer in answers:
-            if answer.get("generated_results"):
-                self._found.oddities["envpack_results_not_read"] += len(answer["generated_results"])
             for entry in answer["problems"]:
                 key = entry_order(entry)[1:]
                 held = merged.get(key)
@@ -277,11 +210,14 @@ class Discovery:
             suite = next((run["suite_id"] for run in runs if is_whole(run.get("suite_id"))), None)
         return list(merged.values()), suite
 
-    def _problems(self, version: str, race: str | None) -> Record:
+    def _problems(self, version: str, race: str | None, *, late: bool) -> Record:
         key = f"problems:{version}:{race or ''}"
         nothing: Record = {"problems": [], "suite_id": None}
+        held = self._asking.held_since(key, self._end + SLACK) if late else None
+        if held is not None:  # whatever was judged on the day was judged by then
+            return dict(held)
         try:
-            answer = self._remembered(key, lambda: self._client.problems(version, race))
+            answer = self._asking.remembered(key, lambda: self._client.problems(version, race))
         except RetryLater as error:
             if error.reason not in EMBARGO:
                 raise
@@ -303,7 +239,7 @@ class Discovery:
         }
         runs = {}
         for name in sorted(names):
-            detail = self._if_there(f"run:{name}", partial(self._client.run, name), hold=False)
+            detail = self._asking.if_there(f"run:{name}", partial(self._client.run, name), hold=False)
             if detail is not None:
                 # The detail calls the score of a run ``score``; ``EvaluationRunPublic`` calls it ``validator_score``.
                 runs[name] = {"validator_score": detail.get("score"), **detail, "record_source": "evaluation_run"}
@@ -329,6 +265,9 @@ class Discovery:
     def _run_touches(self, run: Record) -> bool:
         return run_touches(run, self._begin, self._end, self._now)
 
+    def _ran_before(self, run: Record) -> bool:
+        return run_touches(run, self._begin - timedelta(days=LATE_DAYS), self._begin, self._now)
+
     def _agent(self, version: str, facts: Record) -> Record:
         """The record of an agent version; of one that is hidden, what the lists say of it."""
         try:
@@ -340,7 +279,7 @@ class Discovery:
             if isinstance(error, RetryLater) and error.reason not in EMBARGO:
                 raise
             self._found.oddities[f"agent_version_hidden:{error.reason}"] += 1
-            listed = {name: facts[name] for name in _FACTS if name in facts and name != "eligible_at"}
+            listed = {name: facts[name] for name in FACTS if name in facts and name != "eligible_at"}
             return {"agent_version_id": version, **listed, "record_source": "listed"}
 
     # ------------------------------------------------------------------------------------------ the day
@@ -349,7 +288,7 @@ class Discovery:
         """``suite.json`` of the suites of the day: the problems of all, the head of the newest, and all heads."""
         answers = []
         for number in numbers:
-            answer = self._if_there(f"suite:{number}", partial(self._client.suite_problems, number), hold=True)
+            answer = self._asking.if_there(f"suite:{number}", partial(self._client.suite_problems, number), hold=True)
             if answer is not None:
                 answers.append(answer)
         if not answers:
@@ -382,16 +321,6 @@ class Discovery:
             named = isinstance(point, dict) and point.get("date") == self._day.isoformat()
             if named and is_whole(point.get("distinct")):
                 found.expected, found.expected_state = point["distinct"], "counted"
-
-    def _needed(self, key: str, ask: Callable[[], Any]) -> Any:
-        """An answer without which there is no listing of the day; that it is not there cannot be meant."""
-        try:
-            return self._remembered(key, ask)
-        except RejectRow as error:
-            raise RetryLater("listing_refused", f"{key}: {error}") from error
-
-    def _remembered(self, key: str, ask: Callable[[], Any]) -> Any:
-        return self._state.remembered(key, ask, self._now, self._age)
 
     def _time(self, value: Any) -> datetime | None:
         if naive_time(value):

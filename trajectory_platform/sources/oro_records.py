@@ -14,6 +14,8 @@ Record = dict[str, Any]
 OPEN_RUN = ("CLAIMED", "RUNNING")
 OPEN_PROBLEM = ("PENDING", "RUNNING")
 SLACK = timedelta(hours=6)  # by which a result may be updated after its run or race has ended
+ELIGIBLE_WITHIN = timedelta(days=7)  # after its runs a version becomes eligible
+FACTS = ("agent_name", "miner_hotkey", "version_number", "eligible_at")  # of a version, as lists tell them
 _LEGACY = "legacy_shoppingbench"
 _RACE_STARTS = ("created_at", "race_started_at", "qualifying_closes_at")
 UNUSED_RUN = ("STALE", "CANCELLED", "FAILED", "TIMED_OUT")
@@ -102,11 +104,20 @@ def with_copies(pairs: list[Pair], problems: list[Record]) -> list[Pair]:
 
 def race_touches(race: Record, begin: datetime, end: datetime, now: datetime, *, ended: bool) -> bool:
     """Whether results of a race may have been judged from ``begin`` to ``end``; one without times may always have."""
-    starts = [moment for name in _RACE_STARTS if (moment := parse_utc(race.get(name))) is not None]
+    starts = _starts(race)
     last = parse_utc(race.get("race_completed_at"))
     if last is None:
         last = max(starts, default=now) + timedelta(days=1) if ended else now
     return min(starts, default=begin) < end and last + SLACK > begin
+
+
+def race_began(race: Record, moment: datetime) -> bool:
+    """Whether a race was there before a moment; one without times may have been."""
+    return min(_starts(race), default=moment - SLACK) < moment
+
+
+def _starts(race: Record) -> list[datetime]:
+    return [moment for name in _RACE_STARTS if (moment := parse_utc(race.get(name))) is not None]
 
 
 def run_touches(run: Record, begin: datetime, end: datetime, now: datetime) -> bool:
@@ -131,10 +142,21 @@ def other_kinds(answers: list[Record]) -> list[str]:
     return sorted({str((answer["suite"] or {}).get("execution_kind") or _LEGACY) for answer in answers} - {_LEGACY})
 
 
+def generated_runs(answers: list[Record], day: date) -> set[str]:
+    """Runs of a day whose results are of generated environments (envpack), as the answers on problems name them.
+
+    Their identity and items carry no artifact that the public API hands out (``docs/operations.md``); one that has not
+    ended is of no day as yet.
+    """
+    found = [one for answer in answers for one in answer.get("generated_results") or () if isinstance(one, dict)]
+    heads = [head for one in found if isinstance(head := one.get("identity"), dict)]
+    return {str(head.get("eval_run_id")) for head in heads if utc_day(head.get("completed_at")) == day}
+
+
 def elsewhere(facts: Record, begin: datetime, end: datetime) -> bool:
     """Whether a version of a leaderboard became eligible so long before or after a day that its runs were not on it."""
     moment = parse_utc(facts.get("eligible_at"))
-    return moment is not None and not begin <= moment < end + timedelta(days=7)
+    return moment is not None and not begin <= moment < end + ELIGIBLE_WITHIN
 
 
 def upper(value: Any) -> str:

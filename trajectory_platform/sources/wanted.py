@@ -27,6 +27,13 @@ _COLUMNS = (
 )
 
 
+IN_WHOLE_FILE = "in_whole_file"  # why a pair is gone whose trace lies in the file of another pair of its run
+_CHANGED = """(wanted.state = 'not_asked' OR (excluded.state = 'not_asked' AND
+    wanted.state IN ('wanted', 'later', 'not_sampled')))"""
+_JUDGED_AGAIN = f"""(wanted.day <> excluded.day AND wanted.state = 'gone'
+    AND wanted.reason IS NOT '{IN_WHOLE_FILE}')"""
+
+
 class Pair(NamedTuple):
     """One (run, problem) as discovery sees it.
 
@@ -78,8 +85,9 @@ class WantedQueue:
     def put(self, day: date, pairs: Iterable[Pair], *, unread: Collection[str] = ()) -> list[Row]:
         """Record what was discovered for a day; what is known of a pair already is kept.
 
-        A pair that becomes final is wanted from now on; one that was judged anew moves to this day; one of this day
-        that is no longer listed is not asked for (where it was fetched, it stays).
+        A pair that becomes final is wanted from now on; one that was judged anew moves to this day, and is asked for
+        again where it was given up; one of this day that is no longer listed is not asked for (where it was fetched, it
+        stays).
 
         Args:
             day: the UTC day the pairs were judged on.
@@ -92,18 +100,18 @@ class WantedQueue:
         pairs = list(pairs)
         listed = {(pair.eval_run_id, pair.problem_id) for pair in pairs}
         with self._state.transaction():
-            moved = [row for row in self._elsewhere(pairs, day) if (row.eval_run_id, row.problem_id) in listed]
+            moved = self.on_other_days(day, pairs)
             for row in self.rows(day, ("wanted", "later", "not_sampled", "not_asked")):
                 if (row.eval_run_id, row.problem_id) not in listed and row.agent_version_id not in unread:
                     self._set(row, "not_asked", reason="no_longer_listed")
             self._state.write(
-                """INSERT INTO wanted (eval_run_id, problem_id, day, agent_version_id, miner, race_id, rank, state,
+                f"""INSERT INTO wanted (eval_run_id, problem_id, day, agent_version_id, miner, race_id, rank, state,
                 reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (eval_run_id, problem_id) DO UPDATE SET
                 day = excluded.day, miner = excluded.miner, race_id = excluded.race_id, rank = excluded.rank,
-                state = CASE WHEN wanted.state = 'not_asked' OR (excluded.state = 'not_asked' AND
-                    wanted.state IN ('wanted', 'later', 'not_sampled')) THEN excluded.state ELSE wanted.state END,
-                reason = CASE WHEN wanted.state = 'not_asked' OR (excluded.state = 'not_asked' AND
-                    wanted.state IN ('wanted', 'later', 'not_sampled')) THEN excluded.reason ELSE wanted.reason END""",
+                tries = CASE WHEN {_JUDGED_AGAIN} THEN 0 ELSE wanted.tries END,
+                first_try = CASE WHEN {_JUDGED_AGAIN} THEN NULL ELSE wanted.first_try END,
+                state = CASE WHEN {_JUDGED_AGAIN} OR {_CHANGED} THEN excluded.state ELSE wanted.state END,
+                reason = CASE WHEN {_JUDGED_AGAIN} OR {_CHANGED} THEN excluded.reason ELSE wanted.reason END""",
                 [
                     (
                         *pair[:2],
@@ -218,13 +226,16 @@ class WantedQueue:
             [(day.isoformat(), *EMBARGO, NOT_FOUND_TRIES, *NOT_THERE)],
         )
 
-    def _elsewhere(self, pairs: list[Pair], day: date) -> Iterable[Row]:
-        """Rows of these pairs on other days."""
+    def on_other_days(self, day: date, pairs: Collection[Pair]) -> list[Row]:
+        """Rows of these pairs that are another day's."""
+        listed = {(pair.eval_run_id, pair.problem_id) for pair in pairs}
         runs = sorted({pair.eval_run_id for pair in pairs})
+        found: list[Row] = []
         for start in range(0, len(runs), 500):
             part = runs[start : start + 500]
             sql = f"SELECT {_COLUMNS} FROM wanted WHERE day <> ? AND eval_run_id IN ({','.join('?' * len(part))})"
-            yield from (Row(*row) for row in self._state.rows(sql, (day.isoformat(), *part)))
+            found += (Row(*row) for row in self._state.rows(sql, (day.isoformat(), *part)))
+        return [row for row in found if (row.eval_run_id, row.problem_id) in listed]
 
     def _set(
         self,

@@ -47,6 +47,8 @@ class World:
     suites: dict[int, Json] = field(default_factory=dict)
     history: Json = field(default_factory=lambda: {"series": [], "total": None})
     artifacts: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    boards: dict[int, list[Json]] = field(default_factory=dict)
+    generated: dict[str, list[Json]] = field(default_factory=dict)
     hidden_versions: set[str] = field(default_factory=set)
     refusals: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
 
@@ -104,7 +106,10 @@ class FakeOro:
         if path == "suites":
             return 200, [answer["suite"] for answer in world.suites.values()]
         if path == "leaderboard":
-            return 200, {"total": 0, "limit": limit, "offset": offset, "entries": [], "unique_miners": 0, "suite": {}}
+            board = world.boards.get(int(query["suite_id"]), []) if "suite_id" in query else []
+            entries = board[offset : offset + limit]
+            page = {"total": len(board), "limit": limit, "offset": offset, "entries": entries}
+            return 200, {**page, "unique_miners": 0, "suite": {}}
         if path == "trajectories/history":
             return 200, world.history
         if path == "evaluations/running":
@@ -135,7 +140,8 @@ class FakeOro:
                 if "race_id" not in query or entry.get("race_id") == query["race_id"]
             ]
             suite = self.world.versions[name].get("suite_id")
-            return 200, {"agent_version_id": name, "suite_id": suite, "problems": entries}
+            answer = {"agent_version_id": name, "suite_id": suite, "problems": entries}
+            return 200, {**answer, "generated_results": self.world.generated.get(name, [])}
         return 200, self.world.versions[name]
 
     def _link(self, wanted: Json) -> tuple[int, Json]:

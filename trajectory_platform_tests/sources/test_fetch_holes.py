@@ -88,3 +88,16 @@ def test_a_day_whose_links_were_not_allowed_is_due_when_the_hosts_change(fake: F
 
     assert setup.fetch().later == {"host_not_allowed": 4}
     assert not due(setup.access) and due(named)
+
+
+def test_runs_of_generated_environments_are_counted_on_their_day_and_said(fake: FakeOro, tmp_path: Path) -> None:
+    def a_generated(number: int, completed_at: str | None) -> dict[str, object]:
+        known = {"eval_run_id": f"eeeeeeee-0000-4000-8000-00000000000{number}", "completed_at": completed_at}
+        return {"identity": {**known, "execution_kind": "envpack"}, "items": {"items": []}}
+
+    times = ("2026-05-01T09:00:00Z", "2026-05-01T23:59:59Z", "2026-05-02T00:00:00Z", None)
+    fake.world.generated[V1] = [a_generated(number, at) for number, at in enumerate(times)]
+    report = Setup(fake, tmp_path).fetch()
+    assert report.oddities["envpack_results_not_read"] == 2
+    assert [words for words in report.warnings if words.startswith("2 runs of generated environments")]
+    assert (report.pairs, report.fetched) == (4, 4)

@@ -14,6 +14,7 @@ from trajectory_platform.errors import Abort
 from trajectory_platform.sources.files import FileSource
 from trajectory_platform.sources.listed import listed
 from trajectory_platform.sources.oro_api import open_days, read_report
+from trajectory_platform.sources.raw_day_writer import RawDayWriter
 from trajectory_platform_tests import s3_server
 from trajectory_platform_tests.sources.oro_fake import FakeOro, serving
 from trajectory_platform_tests.sources.test_oro_api import (
@@ -93,6 +94,41 @@ def test_a_lost_state_folder_a_vanished_object_and_a_moved_pair(setup: Setup, fa
     assert setup.fetch().fetched == 3
     assert set(fake.downloads().values()) == {1}
     assert open_days(setup.access, first=DAY, last=later, clock=setup.clock) == []
+
+
+def test_which_days_are_open_costs_one_listing_however_many_were_never_looked_at(
+    setup: Setup, s3: s3_server.Server, tmp_path: Path
+) -> None:
+    first, last = DAY - timedelta(days=60), DAY + timedelta(days=2)
+    setup.fetch()
+    setup.fetch(DAY - timedelta(days=1))
+    RawDayWriter(setup.access.data_root).write("2026-04-20/runs.jsonl", b"")  # its first look was killed
+    setup.access = replace(setup.access, state=str(tmp_path / "new-state"))
+    known = open_days(replace(setup.access, data_root=f"{setup.access.data_root}-none"), first=first, last=last)
+    s3.requests()
+    found = open_days(setup.access, first=first, last=last, clock=setup.clock)
+    assert [one.state for one in found] == ["never_looked"] * 61 == [one.state for one in known][:61]
+    asked = s3.requests()
+    assert sum(path.endswith("fetch.json") for path in asked) <= 2 * 3, "one read a folder (pyarrow asks twice)"
+    assert len(asked) <= 2 * 3 + 2
+    setup.clock.forward(minutes=5)
+    assert open_days(setup.access, first=first, last=last, clock=setup.clock) == found
+    assert len(s3.requests()) <= 2, "the next tick of the sensor lists the folders, and reads nothing"
+    setup.clock.forward(hours=1)
+    open_days(setup.access, first=first, last=last, clock=setup.clock)
+    folder = f"{setup.access.data_root.removeprefix('s3:/')}/2026-04-20"
+    reports = [path for path in s3.requests() if path.endswith("fetch.json")]
+    assert {path.partition(" ")[2] for path in reports} == {f"{folder}/fetch.json"}, "an hour later once more"
+
+
+def test_a_day_that_waits_is_known_to_a_new_state_folder(setup: Setup, fake: FakeOro, tmp_path: Path) -> None:
+    fake.world.refusals = {(R1, P1): (404, "ARTIFACT_NOT_RELEASED")}
+    report = setup.fetch()
+    setup.access = replace(setup.access, state=str(tmp_path / "new-state"))
+    for _ in range(2):
+        (day,) = open_days(setup.access, first=DAY, last=DAY, clock=setup.clock)
+        assert (day.state, day.due, day.reason) == ("open", report.next_look, report.open_because)
+    assert setup.fetch().looks == 2
 
 
 def test_two_prefixes_of_which_one_begins_like_the_other_do_not_see_each_other(setup: Setup, tmp_path: Path) -> None:
