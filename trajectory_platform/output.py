@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -63,19 +64,36 @@ def write_rows(
     print_json(facts) if as_json else typer.echo(counts_text(facts))
 
 
-def report_days(results: Any, as_json: bool) -> None:
-    """Print facts of ``stages.plain`` as they come; exit code 1 when a day failed."""
+def report_days(results: Any, as_json: bool, lines: Callable[[dict[str, Any]], Iterable[str]] | None = None) -> None:
+    """Print facts of ``stages.plain`` as they come; exit code 1 when a day failed.
+
+    Args:
+        lines: how a fact is told to people; None is one line with its text. Stages that the recipe does not have are
+            named together in one line at the end.
+    """
+    from trajectory_platform.stages.result_words import OUTSIDE
+
     failed = False
+    outside: list[str] = []
     for fact in results:
         failed = failed or fact["state"] == "failed"
         if as_json:
             print_json(fact)
+        elif fact["text"] == OUTSIDE:
+            outside.append(fact["stage"])
         else:
-            typer.echo(f"{fact['day']}  {fact['stage']:<24} {fact['state']:<8} {fact['text']}")
+            for line in (_fact_line if lines is None else lines)(fact):
+                typer.echo(line)
             for words in fact["summary"].get("warnings") or ():
                 typer.echo(f"{fact['day']}  {'warning':<24} {words}")
+    if outside:
+        typer.echo(f"{OUTSIDE}: {', '.join(dict.fromkeys(outside))}")
     if failed:
         raise typer.Exit(1)
+
+
+def _fact_line(fact: dict[str, Any]) -> Iterable[str]:
+    yield f"{fact['day']}  {fact['stage']:<24} {fact['state']:<9} {fact['text']}"
 
 
 def counts_text(facts: Any) -> str:

@@ -103,9 +103,22 @@ def release_verify(
     else:
         for fault in faults:
             typer.echo(f"{shown(fault.file)}: {fault.reason}  {shown(fault.detail, 200)}")
-        typer.echo(f"digest {digest}" if not faults else f"{len(faults)} faults")
+        typer.echo(f"{len(faults)} faults" if faults else _holds(folder, digest, key is not None))
     if faults:
         raise typer.Exit(1)
+
+
+def _holds(folder: Path, digest: str, with_key: bool) -> str:
+    """What a verified folder was found to be."""
+    from trajectory_platform.release.folders import SUMS
+    from trajectory_platform.stages.text import shown
+
+    files = (folder / SUMS).read_text("utf-8").count("\n")
+    sealed = ", and no released problem is a sealed one" if with_key else ""
+    return (
+        f"{shown(folder)} holds: {files:,} files have the checksums of {SUMS}; rows, splits and lists fit together"
+        f"{sealed}\ndigest {digest}"
+    )
 
 
 def _warn(done: dict[str, Any]) -> None:

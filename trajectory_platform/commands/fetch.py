@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,7 @@ from trajectory_platform.errors import Abort
 from trajectory_platform.output import report_days
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
 app = typer.Typer()
@@ -42,7 +42,18 @@ def fetch(
         )
     with day_bars("fetching") as advance:
         found = fetch_days(chosen, day, first, last, only_open=only_open, clock=_clock(at), progress=advance)
-        report_days(found, as_json)
+        report_days(found, as_json, _lines)
+
+
+def _lines(fact: dict[str, Any]) -> Iterable[str]:
+    """The state of a day, then what this look found, each on a line of its own."""
+    from trajectory_platform.stages.result_words import fetch_lines
+
+    summary = fact["summary"]
+    state = summary["state"].replace("_", " ") if fact["state"] == "final" else fact["state"]
+    first, *rest = fetch_lines(summary) if summary else [fact["text"]]
+    yield f"{fact['day']}  {state}: {first}"
+    yield from (f"{'':12}{line}" for line in rest)
 
 
 def _clock(at: str | None) -> Callable[[], datetime]:

@@ -87,7 +87,7 @@ def lake_backup(
     from trajectory_platform.lake.publish import Lake
 
     facts = copy(open_lake(), Lake(to, settings().lake_local)).__dict__
-    print_json(facts) if as_json else typer.echo(counts_text(facts))
+    print_json(facts) if as_json else typer.echo(_copied(facts))
 
 
 @app.command("restore")
@@ -100,4 +100,24 @@ def lake_restore(
     from trajectory_platform.lake.publish import Lake
 
     facts = copy(Lake(source, settings().lake_local), open_lake()).__dict__
-    print_json(facts) if as_json else typer.echo(f"{counts_text(facts)}\nnow run 'trajectory-platform lake verify'")
+    print_json(facts) if as_json else typer.echo(f"{_copied(facts)}\nnow run 'trajectory-platform lake verify'")
+
+
+def _copied(facts: dict[str, Any]) -> str:
+    """What a copy of a lake did; that it found everything in its place is said, not counted in zeros."""
+    if not any(facts[name] for name in ("files", "log_entries", "manifests", "forgotten", "beside")):
+        there = f"{facts['tables']:,} tables, {facts['kept']:,} data files"
+        return f"{facts['target']} is the same as {facts['source']}: nothing had to be copied ({there})"
+    lines = [f"{facts['source']} is copied to {facts['target']}, {facts['tables']:,} tables:"]
+    lines.append(
+        f"  {facts['files']:,} data files copied, {facts['bytes'] / 1e6:,.1f} MB; {facts['kept']:,} were there"
+    )
+    written = {
+        "log entries": facts["log_entries"],
+        "manifests": facts["manifests"],
+        "files beside the tables (journals, keys)": facts["beside"],
+    }
+    told = ", ".join(f"{count:,} {name}" for name, count in written.items() if count)
+    lines += [f"  {told} written"] if told else []
+    lines += [f"  {facts['forgotten']:,} manifests removed that are no more"] if facts["forgotten"] else []
+    return "\n".join(lines)

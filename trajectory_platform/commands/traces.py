@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from trajectory_platform.commands.opened import JsonOption, SealedOption, day_of, settings
 from trajectory_platform.errors import Abort
-from trajectory_platform.output import counts_text, print_json
+from trajectory_platform.output import print_json
 
 app = typer.Typer(help="Look at traces and raw artifacts.", no_args_is_help=True)
 
@@ -94,7 +95,33 @@ def traces_mlflow(
         sealed_reason=sealed,
         at=datetime.now(UTC),
     )
-    print_json(done) if as_json else typer.echo(counts_text({key: done[key] for key in done if done[key] is not None}))
+    print_json(done) if as_json else typer.echo("\n".join(_logged(done, uri)))
+
+
+def _logged(done: Mapping[str, Any], uri: str) -> Iterator[str]:
+    """What was logged, what was passed over, and where it is to be seen."""
+    from urllib.parse import urlsplit
+
+    counts = f"{done['written']:,} traces written, {done['known']:,} were there already"
+    replaced = f", {done['replaced']:,} replaced because their facts changed" if done["replaced"] else ""
+    yield f"{counts}{replaced}; {done['chosen_from']:,} to choose from"
+    told = {
+        "sealed": "sealed ones passed over (--sealed REASON logs them)",
+        "retracted": "retracted ones passed over",
+        "removed": "retracted ones removed from the store",
+    }
+    if passed := [f"{done[name]:,} {words}" for name, words in told.items() if done[name]]:
+        yield ", ".join(passed)
+    if not done["page"]:
+        return
+    if uri.startswith(("http://", "https://")):
+        place = urlsplit(uri)
+        host = place.netloc.rpartition("@")[2]  # an address with a password is not printed
+        yield f"see    {place.scheme}://{host}{place.path.rstrip('/')}/{done['page']}"
+    elif uri.startswith("sqlite:///"):
+        yield f"see    http://127.0.0.1:5000/{done['page']} while 'make mlflow-ui MLFLOW_TRACKING_URI={uri}' runs"
+    else:
+        yield f"see    {done['page']} of an MLflow server over this store ('mlflow server --backend-store-uri ...')"
 
 
 @app.command("lint")

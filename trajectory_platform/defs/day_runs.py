@@ -9,20 +9,25 @@ of the good days (design 4).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import dagster as dg
 
+from trajectory_platform.defs.budget import cpu_seconds
 from trajectory_platform.defs.checkpoint_figures import checkpoint_figures
 from trajectory_platform.defs.day_figures import day_figures
 from trajectory_platform.defs.resources import Platform
 from trajectory_platform.errors import PlatformError
 from trajectory_platform.stages.context import Stage, StageContext, StageResult
+from trajectory_platform.stages.result_words import OUTSIDE, result_words
 
 MAX_METADATA_BYTES = 18_000  # two pictures and the counts; an event row of megabytes stops the web server (cases F14)
 _MAX_TEXT = 400
+_Result = TypeVar("_Result")
 
 
 def materialise_days(
@@ -37,11 +42,15 @@ def materialise_days(
         dagster.Failure: naming every day that failed, after the good days were recorded.
     """
     good: dict[str, StageResult] = {}
+    spent: dict[str, Spent] = {}
     bad: dict[str, str] = {}
     for day in context.partition_keys:
         try:
-            good[day] = stage(platform.context, day)
-            context.log.info(f"{day}: {_one_line(good[day])}")
+            good[day], spent[day] = measured(partial(stage, platform.context, day))
+            words = result_words(platform.context, good[day])
+            # the stages that a recipe does not have are no news, and a line for each hides what is
+            say = context.log.debug if words == OUTSIDE else context.log.info
+            say(f"{day}: {'already current: ' if good[day].skipped else ''}{words}")
         except PlatformError as error:
             bad[day] = str(error)
             context.log.error(f"{day}: {error}")
@@ -49,25 +58,69 @@ def materialise_days(
             # the boundary of a day: an unknown fault fails this day and names itself, the others go on
             bad[day] = f"{type(error).__name__}: {error}"
             context.log.exception(f"{day} failed")
+    first = next(iter(outputs), None)
+
+    def metadata_of(day: str, asset: str) -> dict[str, Any]:
+        """Of a step that makes several assets the first one carries what the step took: sums stay right."""
+        took = spent[day] if asset == first else None
+        return event_metadata(platform.context, good[day], outputs[asset], took)
+
     if bad:
-        for day, result in good.items():
-            for asset, table in outputs.items():
-                metadata = event_metadata(platform.context, result, table)
+        for day in good:
+            for asset in outputs:
+                metadata = metadata_of(day, asset)
                 context.log_event(dg.AssetMaterialization(asset, partition=day, metadata=metadata))
         raise dg.Failure(
             f"{len(bad)} of {len(bad) + len(good)} days failed: {', '.join(sorted(bad))}"[:_MAX_TEXT],
             metadata=capped({day: dg.MetadataValue.text(reason[:_MAX_TEXT]) for day, reason in sorted(bad.items())}),
             allow_retries=False,
         )
-    for asset, table in outputs.items():
-        for day, result in good.items():
-            metadata = event_metadata(platform.context, result, table)
+    for asset in outputs:
+        for day in good:
+            metadata = metadata_of(day, asset)
             context.add_asset_metadata(metadata, asset_key=asset, partition_key=day)
         yield dg.MaterializeResult(asset_key=asset)
 
 
-def event_metadata(ctx: StageContext, result: StageResult, table: str) -> dict[str, Any]:
-    """How a day ended, its counts and pictures; then what it was made from and as what it is published."""
+class Spent(NamedTuple):
+    """What a stage took for one day. Measured, so it stands in events only and in no digest.
+
+    Attributes:
+        wall_s: seconds on the clock.
+        cpu_s: processor seconds of this process and of the children it has waited for.
+    """
+
+    wall_s: float
+    cpu_s: float
+
+
+def measured(work: Callable[[], _Result]) -> tuple[_Result, Spent]:
+    """The result of a day's work and what it took."""
+    wall, cpu = time.monotonic(), cpu_seconds()
+    result = work()
+    return result, Spent(round(time.monotonic() - wall, 2), round(cpu_seconds() - cpu, 2))
+
+
+def gpu_seconds(ctx: StageContext, result: StageResult, table: str) -> float | None:
+    """Seconds of training times devices where a stage of training ran on GPUs, 0 where it trained nothing or on a CPU;
+    None for what is no stage of training."""
+    if table != "checkpoints":
+        return None
+    from trajectory_platform.training.recipe import load_recipe
+
+    seconds = result.summary.get("run_seconds")
+    hardware = load_recipe(ctx.settings.recipe).hardware
+    if result.skipped or hardware.profile == "cpu" or not isinstance(seconds, int | float):
+        return 0.0
+    return round(float(seconds) * hardware.processes, 2)
+
+
+def event_metadata(ctx: StageContext, result: StageResult, table: str, spent: Spent | None = None) -> dict[str, Any]:
+    """How a day ended, its counts and pictures; then what it was made from, as what it is published and what it took.
+
+    Args:
+        spent: what the stage took; None beside another asset of the same step.
+    """
     manifest = result.manifests[table]
     facts = dict(result.summary)
     metadata: dict[str, Any] = {name: facts.pop(name) for name in _SHOWN_FIRST if facts.get(name) is not None}
@@ -83,7 +136,9 @@ def event_metadata(ctx: StageContext, result: StageResult, table: str) -> dict[s
         "table_version": manifest.table_version,
         "identity": manifest.identity,
     }
-    return capped(metadata)
+    if spent is not None:
+        metadata |= {**spent._asdict(), "gpu_s": gpu_seconds(ctx, result, table)}
+    return capped({name: value for name, value in metadata.items() if value is not None})
 
 
 def capped(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,18 +161,7 @@ def capped(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-_SAID_FIRST = ("status", "state", "reason")
-_SHOWN_FIRST = (*_SAID_FIRST, "checkpoint_id", "parent")
-
-
-def _one_line(result: StageResult) -> str:
-    """What a stage did for a day, for a person who watches: how it ended, then its counts."""
-    words = [str(result.summary[name]) for name in _SAID_FIRST if result.summary.get(name)]
-    for name, value in result.summary.items():
-        if isinstance(value, int | float):
-            shown = f"{value:.3g}" if isinstance(value, float) else f"{value:,}"
-            words.append(f"{name.replace('_', ' ')} {shown}")
-    return ("already current; " if result.skipped else "") + ", ".join(words)
+_SHOWN_FIRST = ("status", "state", "reason", "checkpoint_id", "parent")
 
 
 def contiguous(days: Sequence[str]) -> list[tuple[str, str]]:

@@ -53,7 +53,7 @@ def build_definitions(
     running = follows(settings)
     without_fetching = jobs.DAILY_ASSETS if settings.source == "oro_api" else None
     return dg.Definitions(
-        assets=[corpus.product_catalogue, *_day_assets(settings, partitions)],
+        assets=[corpus.product_catalogue(), *_day_assets(settings, partitions)],
         asset_checks=_checks(settings, partitions, clock),
         jobs=[ingest_job, train_job, health_job],
         schedules=[

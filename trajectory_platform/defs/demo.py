@@ -17,6 +17,8 @@ from trajectory_platform.defs.in_process import own_instance, progress_logger, q
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.checkpoints import example_trace
 from trajectory_platform.stages.context import StageContext
+from trajectory_platform.training.recipe import load_recipe
+from trajectory_platform.training.stage_recipes import STAGES
 
 FIRST_DAY = date(2026, 5, 2)  # the first era in which the validators' gate values are comparable
 TRACES_PER_DAY = {False: 640, True: 120}
@@ -40,7 +42,7 @@ def run_demo(out: Path, *, days: int, fast: bool, seed: int) -> None:
     with own_instance() as instance:
         say(started, "assets: raw day -> messages -> verdicts -> axis-A corpus")
         run_job(definitions, instance, "ingest_and_curate", FIRST_DAY, last_day)
-        say(started, "assets: leak clusters -> splits -> SFT of a tiny Qwen3 (its recipe has no later stage) -> scores")
+        say(started, f"assets: leak clusters -> splits -> training of a tiny Qwen3 -> scores; {_stages(settings)}")
         run_job(definitions, instance, "train_as_of", last_day, last_day)
 
     ctx = StageContext(settings)
@@ -63,6 +65,14 @@ def demo_settings(out: Path, *, fast: bool, seed: int) -> Settings:
         seed=seed,
         recipe=RECIPE[fast],
     )
+
+
+def _stages(settings: Settings) -> str:
+    """Which stages the recipe trains, and which it does not have."""
+    recipe = load_recipe(settings.recipe)
+    without = [stage for stage in STAGES if stage not in recipe.names()]
+    left = f", not {', '.join(without)} ('make miniature' trains all)" if without else ""
+    return f"its recipe trains {', '.join(recipe.names())}{left}"
 
 
 def simulate_days(root: Path, *, days: int, fast: bool, seed: int) -> None:

@@ -18,10 +18,13 @@ import typer
 
 from trajectory_platform.defs.runs import RANGE_END, RANGE_START
 from trajectory_platform.errors import FailPartition
+from trajectory_platform.stages.progress import step_of
 from trajectory_platform.stages.text import shown
 
 OnStep = Callable[[str, bool], None]
 """Called with the key of a step and whether it begins (else it has ended, well or not)."""
+_STEPS_S = 15.0  # between two steps of a training that are told
+_DAGSTERS_OWN = ("[pipes]", "Dependencies for step ")  # the process is up; what comes after a failure is left out
 _ENDS = ("STEP_SUCCESS", "STEP_FAILURE", "STEP_SKIPPED")
 
 
@@ -93,9 +96,23 @@ def progress_logger(started: float, on_step: OnStep | None = None) -> dg.LoggerD
         on_step: is told when a step begins and ends.
     """
     # one line per message on a terminal; a file takes it all
-    room = max(40, shutil.get_terminal_size().columns - 46) if sys.stdout.isatty() else None
+    room = max(40, shutil.get_terminal_size().columns - 36) if sys.stdout.isatty() else None
 
     class Progress(logging.Handler):
+        def __init__(self) -> None:
+            super().__init__()
+            self._told = float("-inf")  # when a step of a training was told last
+
+        def _due(self, text: str) -> bool:
+            """Of the steps of a process one in :data:`_STEPS_S`, and the last; every other line."""
+            step = step_of(text)
+            if step is None:
+                return True
+            if time.monotonic() - self._told < _STEPS_S and step.done < step.total:
+                return False
+            self._told = time.monotonic()
+            return True
+
         def emit(self, record: logging.LogRecord) -> None:
             words = getattr(record, "dagster_meta", {})
             step, event = words.get("step_key") or "", words.get("dagster_event")
@@ -106,8 +123,8 @@ def progress_logger(started: float, on_step: OnStep | None = None) -> dg.LoggerD
                 text = words.get("orig_message") or record.getMessage()
                 if record.exc_info and record.exc_info[1] is not None:
                     text += f": {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
-                if not text.startswith("[pipes]"):  # Dagster's word that the training process is up
-                    say(started, f"  {step:<33} {shown(text, room)}")
+                if not text.startswith(_DAGSTERS_OWN) and self._due(text):
+                    say(started, f"  {step.partition('_and_')[0]:<23} {shown(text, room)}")
 
     @dg.logger(None, description="one line per message of an asset")
     def console(_context: dg.InitLoggerContext) -> logging.Logger:

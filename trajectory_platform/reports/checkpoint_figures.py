@@ -16,15 +16,8 @@ Row = Mapping[str, Any]
 COLOURS = ("var(--a)", "var(--b)", "var(--mixed)", "var(--good)", "var(--unknown)", "var(--bad)")
 OTHERS = ("var(--unknown)", "var(--b)", "var(--mixed)", "var(--good)", "var(--bad)")  # beside the own one in var(--a)
 ROLES = ("train", "generated", "teacher", "desirable", "undesirable", "prompt", "reference")
-_ROLE_COLOURS = {
-    "train": "var(--a)",
-    "generated": "var(--mixed)",
-    "teacher": "var(--good)",
-    "desirable": "var(--a)",
-    "undesirable": "var(--b)",
-    "prompt": "var(--unknown)",
-    "reference": "var(--mixed)",
-}
+"""Roles of training rows. Each has a colour of its own name, told apart also by the colour-blind (``report.css``)."""
+_NAMED, _COUNTED = 0.2, 0.08  # share of a bar from which there is room for the name of its role, and for its count
 _LARGEST = 1e100  # drawn; far below where the arithmetic of axes overflows
 MOST_POINTS = 400  # of a learning curve; a longer history is thinned out evenly, its last point kept
 
@@ -308,11 +301,12 @@ def failures_figure(counts: Mapping[str, Mapping[str, int]]) -> Figure:
     return {"data": traces, "layout": layout}
 
 
-def fed_figure(chain: Sequence[Row]) -> Figure:
+def fed_figure(chain: Sequence[Row], *, named: bool = True) -> Figure:
     """What each stage of a chain was fed: the share of its weight per role of its rows, the base first.
 
     Args:
         chain: ``lineage.questions.about_checkpoint``'s ``made_of``, nearest first.
+        named: wide bars also carry the name of their role, so that print without colours tells them apart.
     """
     known = [row for row in reversed(chain) if row["known"] and row["roles"]]
     stages = [figure_text(row["stage"]) for row in known]
@@ -330,8 +324,11 @@ def fed_figure(chain: Sequence[Row]) -> Figure:
                 "y": stages,
                 "x": shares,
                 "customdata": counts,
-                "marker": {"color": _ROLE_COLOURS[role], "line": {"width": 1, "color": "var(--card)"}},
-                "text": [f"{count:,}" if share >= 0.08 else "" for share, count in zip(shares, counts, strict=True)],
+                "marker": {"color": f"var(--{role})", "line": {"width": 1, "color": "var(--card)"}},
+                "text": [
+                    f"{role} {count:,}" if named and share >= _NAMED else f"{count:,}" if share >= _COUNTED else ""
+                    for share, count in zip(shares, counts, strict=True)
+                ],
                 "textposition": "inside",
                 "insidetextanchor": "middle",
                 "insidetextfont": {"color": "var(--onbar)"},
@@ -344,6 +341,7 @@ def fed_figure(chain: Sequence[Row]) -> Figure:
         barmode="stack",
         bargap=0.3,
         xaxis={"tickformat": ".0%", "range": [0, 1], "tickvals": [0, 0.25, 0.5, 0.75, 1]},
+        margin={"r": 26},  # room for half of the last label, which is left out else
         yaxis={"type": "category", "autorange": "reversed"},
         showlegend=True,
     )

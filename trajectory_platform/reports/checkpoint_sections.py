@@ -57,7 +57,8 @@ def _chain(data: CheckpointData, figures: Figures) -> str:
     drawn = ""
     if sum(bool(row["known"] and row["roles"]) for row in data.chain) > 1:
         figure = figures_of.fed_figure(data.chain)
-        drawn = figures.add(figure, "What each stage was fed, by role, as shares of its weight")
+        narrow = figures_of.fed_figure(data.chain, named=False)
+        drawn = figures.add(figure, "What each stage was fed, by role, as shares of its weight", narrow)
     return (
         '<h3>From the base model to here</h3><p class="muted">What each stage was fed, as shares of the weight of its '
         f"rows; numbers are traces.</p>{drawn}{table(columns, rows)}"

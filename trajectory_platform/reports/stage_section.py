@@ -4,34 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trajectory_platform.reports.escape import html_text
 from trajectory_platform.reports.tables import Column, Row, table, with_interval
 
 
 def stages_table(rows: Sequence[Row]) -> str:
-    """What each stage of a run solves on the same problems, and what it added (``stages.stage_table``); "" without
-    any. pass@1 is the success rate, so a column of it alone is left out."""
+    """What each stage of a run solves on the same problems and what it added, then how it went about it
+    (``stages.stage_table``); "" without any. pass@1 is the success rate, so a column of it alone is left out.
+
+    Two tables, whose headings and intervals wrap: one of all columns is wider than a page.
+    """
     if not rows:
         return ""
     ks = sorted({k for row in rows for k, value in row.get("pass_at", {}).items() if value is not None})
     ks = [] if ks == [1] else ks
-    columns: list[Column] = [
-        ("stage", "stage", "word"),
-        ("success_shown", "success (interval)", "word"),
-        ("gain", "points on the stage before (interval)", "word"),
+    scores: list[Column] = [
+        ("success_shown", "success (interval)", "html"),
+        ("gain", "points on the stage before (interval)", "html"),
         ("seen", "sees above", "word"),
         ("clusters", "evaluable clusters", "number"),
-        ("excluded", "contaminated, left out", "number"),
         *((f"pass_{k}", f"pass@{k}", "share") for k in ks),
-        ("process_shown", "process score", "word"),
-        ("hallucinated", "hallucinated ids", "share"),
-        ("truncated", "cut by a limit", "share"),
-        ("traces", "traces", "number"),
+        ("process_shown", "process score", "html"),
         ("remark", "remark", "text"),
     ]
+    conduct: list[Column] = [
+        ("hallucinated", "attempts with hallucinated ids", "share"),
+        ("truncated", "attempts cut by a limit", "share"),
+        ("excluded", "problems left out as contaminated", "number"),
+        ("traces", "traces it was trained on", "number"),
+    ]
     shown = [_row(row, ks) for row in rows]
-    return table(
-        [one for one in columns if one[0] == "stage" or any(row.get(one[0]) not in (None, "") for row in shown)], shown
-    )
+    parts = [_filled(columns, shown) for columns in (scores, conduct)]
+    return f'<div class="stages">{"".join(parts)}</div>'
+
+
+def _filled(columns: Sequence[Column], rows: Sequence[Row]) -> str:
+    """A table of the columns that hold something, behind the names of the stages; "" where none does."""
+    kept = [one for one in columns if any(row.get(one[0]) not in (None, "") for row in rows)]
+    return table([("stage", "stage", "word"), *kept], rows) if kept else ""
 
 
 def _row(row: Row, ks: list[int]) -> Row:
@@ -41,12 +51,22 @@ def _row(row: Row, ks: list[int]) -> Row:
     return {
         **row,
         **{f"pass_{k}": row["pass_at"].get(k) for k in ks},
-        "success_shown": with_interval(row, "success"),
-        "process_shown": None if process is None else f"{process:+.2f}" + _between(row, "process", 1.0, "+.2f"),
-        "gain": _gain(row),
+        "success_shown": _wrapping(with_interval(row, "success")),
+        "process_shown": _wrapping(
+            None if process is None else f"{process:+.2f}" + _between(row, "process", 1.0, "+.2f")
+        ),
+        "gain": _wrapping(_gain(row)),
         "seen": None if row.get("detectable") is None else f"{100 * row['detectable']:.1f}",
         "remark": "too few to conclude from" if row.get("thin") else "",
     }
+
+
+def _wrapping(shown: str | None) -> str | None:
+    """HTML of a value with its interval that may only break between the two."""
+    if shown is None:
+        return None
+    value, bracket, rest = shown.partition(" (")
+    return f"<span>{html_text(value)}</span>" + (f" <span>({html_text(rest)}</span>" if bracket else "")
 
 
 def _why_nothing(row: Row) -> str:

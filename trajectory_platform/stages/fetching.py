@@ -204,7 +204,7 @@ def _look(
     anew: bool,
 ) -> Fact:
     """One day's fact; ``unreachable`` is in it where another day cannot fare better: what could not be reached."""
-    from trajectory_platform.stages.plain import told
+    from trajectory_platform.stages.result_words import told
 
     try:
         summary = summary_of(fetch(ctx, day, client=client, clock=clock, progress=progress, anew=anew))

@@ -6,8 +6,7 @@ A bad day fails alone: its later stages are left out, other days go on.
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import date, timedelta
 from functools import partial
@@ -17,6 +16,7 @@ from trajectory_platform.errors import Abort, PlatformError
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages import daily, splits
 from trajectory_platform.stages.context import Stage, StageContext, StageResult, given_days, some_days
+from trajectory_platform.stages.result_words import result_words
 
 if TYPE_CHECKING:
     from trajectory_platform.evaluation.child import Runner
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 Fact = dict[str, Any]
 ALL = "all"  # as a stage to train: all of the recipe
-_DIGEST = re.compile(r"[0-9a-f]{32,}")
 
 DAILY_STAGES: tuple[tuple[str, Stage], ...] = (
     ("raw_traces", daily.raw_traces),
@@ -188,7 +187,7 @@ def run_one(ctx: StageContext, name: str, stage: Stage, day: str) -> Fact:
         "stage": name,
         "state": "current" if result.skipped else "published",
         "summary": result.summary | ({"warnings": warnings} if warnings else {}),
-        "text": told(result.summary),
+        "text": result_words(ctx, result),
     }
 
 
@@ -203,21 +202,6 @@ def _warnings(ctx: StageContext, result: StageResult) -> list[str]:
     lost = f"{result.summary['unscorable']} of {result.summary['judged']} traces are unscorable"
     place = catalogue_place(ctx.settings.data_root)
     return [f"{lost}: the day has no product catalogue (no_catalogue); put it at {place} and ingest again"]
-
-
-def told(summary: Mapping[str, Any]) -> str:
-    """The counts of a stage on one line for people: what is empty is left out, digests are cut, shares are rounded."""
-    return ", ".join(
-        f"{key} {_short(value)}"
-        for key, value in summary.items()
-        if isinstance(value, int | float | str) and value != ""
-    )
-
-
-def _short(value: float | str) -> str:
-    if isinstance(value, str):
-        return value[:12] if _DIGEST.fullmatch(value) else value
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _failed(day: str, stage: str, reason: str) -> Fact:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from trajectory_platform.arena.simulate import simulate
+from trajectory_platform.commands.traces import _logged
 from trajectory_platform.lake import tables
 from trajectory_platform.lake.publish import Lake
 from trajectory_platform.settings import Settings
@@ -109,6 +110,20 @@ def test_a_day_goes_into_mlflow_once(run: Any, tmp_path: Path) -> None:
     first, again = (json.loads(run(*words, **store).out) for _ in range(2))
     assert (first["written"], first["known"]) == (3, 0) and (again["written"], again["known"]) == (0, 3)
     assert first["page"].startswith("#/experiments/") and first["address"] is None
+
+
+def test_where_logged_traces_are_to_be_seen_is_a_whole_address(run: Any, tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    said = run("traces", "mlflow", "--day", DAY, "--only", "accepted", "--limit", "2", MLFLOW_TRACKING_URI=uri).out
+    assert said.startswith("2 traces written, 0 were there already")
+    assert f"make mlflow-ui MLFLOW_TRACKING_URI={uri}" in said and "http://127.0.0.1:5000/#/experiments/" in said
+
+
+def test_the_address_of_a_server_is_told_without_its_password() -> None:
+    done = dict.fromkeys(("written", "known", "replaced", "sealed", "retracted", "removed", "chosen_from"), 1)
+    said = list(_logged(done | {"page": "#/experiments/1/traces"}, "https://me:secret@flow.example:8443/base/"))
+    assert said[-1] == "see    https://flow.example:8443/base/#/experiments/1/traces"
+    assert "secret" not in " ".join(said) and "sealed" in said[1]
 
 
 def test_sealed_traces_do_not_leave_without_a_reason(run: Any, tmp_path: Path) -> None:

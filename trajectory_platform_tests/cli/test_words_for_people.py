@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
-from trajectory_platform.cli import main
-from trajectory_platform.output import counts_text
+from trajectory_platform.cli import app, main
+from trajectory_platform.output import counts_text, report_days
 from trajectory_platform.reports.data import ReportData
 from trajectory_platform.reports.html import build_report
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.closing import funnel_steps
 from trajectory_platform.stages.doctor import examine
+from trajectory_platform.stages.plain import DAILY_STAGES, training_flow
+from trajectory_platform.stages.result_words import OUTSIDE, fetch_lines, words_for, words_of
 from trajectory_platform.stages.text import render_table
 from trajectory_platform_tests.sources.oro_fake import Fault, World, serving
+from trajectory_platform_tests.stages.arena_days import ingest, make_days, settings_for
 
 
 @pytest.mark.parametrize(
@@ -122,3 +127,104 @@ def test_uses_overlap_and_lose_nothing_to_one_another() -> None:
     page = build_report(ReportData(title="t", funnels={"2026-05-02": steps}))
     row = page[page.index(">use: kto_undesirable</td>") :].split("</tr>")[0]
     assert ">3</td>" in row and "–" in row
+
+
+def fact(stage: str, text: str) -> dict[str, Any]:
+    return {"day": "2026-05-04", "stage": stage, "state": "published", "summary": {}, "text": text}
+
+
+def test_stages_that_the_recipe_does_not_have_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = [fact("sft_checkpoint", "trained on 2 traces"), fact("kto_checkpoint", OUTSIDE), fact("kto_eval", OUTSIDE)]
+    report_days(facts, as_json=False)
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 2 and said[1] == f"{OUTSIDE}: kto_checkpoint, kto_eval"
+    report_days(facts, as_json=True)
+    assert capsys.readouterr().out.count("\n") == 3, "JSON leaves nothing out"
+
+
+TRAINED = {
+    "status": "trained",
+    "reason": "",
+    "traces": 472,
+    "rows_rows": 472,
+    "rows_rows_used": 472,
+    "rows_dropped_rows": 0,
+    "rows_tokens": 250455,
+    "rows_tokens_with_loss": 128303,
+    "steps": 908,
+    "run_seconds": 110.2,
+    "first_loss": 6.66,
+    "last_loss": 2.17,
+}
+
+
+@pytest.mark.parametrize(
+    ("stage", "summary", "said"),
+    [
+        (
+            "sft_checkpoint",
+            TRAINED,
+            "trained on 472 traces, 250,455 tokens, 128,303 of them with loss, 908 steps, 110 s, loss 6.66 to 2.17",
+        ),
+        ("kto_checkpoint", {"status": "skipped", "reason": "too_few_traces", "traces": 0}, "skipped: too few traces"),
+        ("kto_eval", {"state": "no_checkpoint", "problems": 0, "attempts": 0}, "no checkpoint"),
+        ("contamination", {"checkpoints": 1, "flagged_checkpoints": 0, "near": 0}, "1 checkpoint, 0 flagged"),
+        ("problem_suites", {"problems": 3, "reward_public": 2, "reward_hidden": 1},
+         "3 problems; rewards: public 2, hidden 1"),
+        (
+            "leak_guarded_splits",
+            {"traces": 6, "window_days": 1, "pool_train": 4, "pool_dev": 1, "pool_sealed": 1, "excluded_exact_copy": 2},
+            "6 traces of 1 day, 4 train, 1 dev, 1 sealed; left out: exact copy 2",
+        ),
+        ("sft_action_scores", {"state": "thin", "turns": 60, "dev_traces": 21, "tool_accuracy": 0.5},
+         "next action at 60 turns of 21 dev traces, right tool 50%, too few to conclude from"),
+        ("of_tomorrow", {"things": 3, "digest": "ab" * 32}, "things 3, digest abababababab"),
+    ],
+    ids=["trained", "skipped", "nothing-to-measure", "one", "groups", "splits", "thin", "unknown-stage"],
+)  # fmt: skip
+def test_a_summary_is_told_in_words(stage: str, summary: dict[str, Any], said: str) -> None:
+    assert words_of(stage, summary) == said
+
+
+def look(**more: Any) -> dict[str, Any]:
+    found = {"state": "final", "pairs": 640, "distinct": 600, "expected": 600, "reconciliation": "match", "bytes": 12e6}
+    found |= {"fetched": 575, "fetched_now": 575, "requests": 590, "looks": 1, "holes": {}, "next_look": None}
+    return found | {"stopped": None} | more
+
+
+def test_a_look_at_a_day_is_two_lines_and_what_is_missing_a_third() -> None:
+    assert fetch_lines(look()) == [
+        "640 pairs of run and problem judged that day, as many as the subnet counts",
+        "575 artifacts are here, 12.0 MB: 575 of them new, 590 requests, look 1",
+    ]
+    holes = {"later:embargoed": 10, "not_sampled": 2}
+    told = fetch_lines(look(holes=holes, reconciliation="short", distinct=590, next_look="2026-05-05T03:00:00+00:00"))
+    assert "590 distinct ones, where the subnet counts 600" in told[0]
+    assert told[2:] == ["not here: later embargoed 10, not sampled 2", "next look 2026-05-05 03:00 UTC"]
+
+
+def test_a_second_backup_says_that_nothing_had_to_be_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_for(make_days(tmp_path / "days", days=1, traces=12), tmp_path / "lake")
+    ingest(settings, ["2026-05-02"])
+    monkeypatch.setenv("TRAJECTORY_PLATFORM_LAKE_URI", settings.lake_uri)
+    first, again = (CliRunner().invoke(app, ["lake", "backup", "--to", str(tmp_path / "kept")]) for _ in range(2))
+    assert first.exit_code == again.exit_code == 0
+    assert "data files copied" in first.output and "manifests written" in first.output
+    assert again.output.count("\n") == 1 and "nothing had to be copied" in again.output
+    monkeypatch.setenv("TRAJECTORY_PLATFORM_LAKE_URI", str(tmp_path / "kept"))
+    back = CliRunner().invoke(app, ["lake", "restore", "--from", settings.lake_uri])
+    assert "nothing had to be copied" in back.output and "lake verify" in back.output
+
+
+@pytest.mark.parametrize("value", [1, 0, None, "x", 2.5], ids=str)
+def test_words_stand_any_summary(value: Any) -> None:
+    """They are said after the day was published: they may not fail it."""
+    stages = [*(name for name, _ in DAILY_STAGES), *(name for name, _ in training_flow("dr_grpo"))]
+    for stage in stages:
+        words = words_for(stage)
+        assert words is not None, f"{stage} has no words"
+        counts = re.findall(r"{(\w+)", str(words.clauses))
+        groups = [f"{prefix}a" for prefix, _ in words.groups]
+        said = words_of(stage, dict.fromkeys([*counts, *groups], value))
+        assert "{" not in said and (said or value in (None, "x"))
+        assert words_of(stage, {}) == ""

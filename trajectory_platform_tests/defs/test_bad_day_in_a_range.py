@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from datetime import date, timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ import dagster as dg
 import pytest
 
 from trajectory_platform.arena.simulate import simulate
-from trajectory_platform.defs.day_runs import MAX_METADATA_BYTES, capped, contiguous, materialise_days
+from trajectory_platform.defs.day_runs import MAX_METADATA_BYTES, capped, contiguous, gpu_seconds, materialise_days
 from trajectory_platform.defs.definitions import build_definitions
 from trajectory_platform.defs.sensors import RANGE_END, RANGE_START, good_days_of_failed_run
 from trajectory_platform.errors import FailPartition
@@ -132,6 +133,33 @@ def test_checks_re_read_and_hold(five_days: Path, tmp_path: Path) -> None:
         passed, words = verdicts["corpus_digest"]
         assert not passed and words.startswith(f"failed on {BAD}: 'trajectory-platform lake verify --invalidate'")
         assert verdicts["conservation"] == (False, f"failed on {BAD}"), "unreadable is failed, not broken"
+
+
+def test_what_a_day_took_stands_in_its_event_once_and_in_no_manifest(five_days: Path, tmp_path: Path) -> None:
+    settings = _settings(five_days, tmp_path / "lake")
+    day = FIRST.isoformat()
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert _run(build_definitions(settings, LAST), instance, day, day).success
+        for asset, told in (("judged_traces", True), ("axis_a_corpus", True), ("rejected_traces", False)):
+            [event] = instance.fetch_materializations(dg.AssetKey(asset), limit=1).records
+            assert event.asset_materialization is not None
+            metadata = event.asset_materialization.metadata
+            assert {"wall_s", "cpu_s"} & set(metadata) == ({"wall_s", "cpu_s"} if told else set())
+            assert not told or all(float(metadata[name].value) > 0 for name in ("wall_s", "cpu_s"))  # type: ignore[arg-type]
+    manifest = StageContext(settings).lake.manifest("judged_traces", day)
+    assert manifest is not None and "cpu_s" not in manifest.summary
+
+
+def test_seconds_of_a_gpu_are_those_of_all_its_devices(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("hardware: {profile: gpus, processes: 4, precision: bf16}\nstages: {sft: {}}\n")
+    result = StageResult("sft_checkpoint", "2026-05-02", False, {}, {"run_seconds": 10.0})
+    ctx = StageContext(_settings(tmp_path, tmp_path / "lake").model_copy(update={"recipe": str(recipe)}))
+    result_skipped = dataclasses.replace(result, skipped=True)
+    assert gpu_seconds(ctx, result, "checkpoints") == 40.0
+    assert gpu_seconds(ctx, result_skipped, "checkpoints") == 0.0
+    assert gpu_seconds(ctx, result, "eval_scores") is None
+    assert gpu_seconds(StageContext(_settings(tmp_path, tmp_path / "lake")), result, "checkpoints") == 0.0
 
 
 def test_metadata_is_cut_with_a_marker() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 import yaml
 
 from trajectory_platform.defs.assets import corpus, training
+from trajectory_platform.defs.definitions import build_definitions
 from trajectory_platform.defs.jobs import DAILY_ASSETS, TRAIN_ASSETS
 from trajectory_platform.evaluation import child
 from trajectory_platform.lake.publish import Lake
@@ -63,6 +66,24 @@ def test_whatever_an_asset_is_made_of_is_upstream_of_it(tmp_path: Path, monkeypa
         made_of = {key.partition("/")[0] for key in manifest.inputs} & set(TABLE_OF.values())
         assert made_of - direct - {TABLE_OF[name]} == set(), name
         assert looked - tables_above(name) - {SIDE.get(TABLE_OF[name], TABLE_OF[name])} == set(), name
+
+
+def test_the_catalogue_is_a_file_of_the_source_that_is_observed_and_never_missing(tmp_path: Path) -> None:
+    """Dagster's pages warn of upstream assets that could have been materialised and never were."""
+    settings = settings_for(make_days(tmp_path / "days", days=1), tmp_path / "lake")
+    definitions = build_definitions(settings, date(2026, 5, 2))
+    node = definitions.resolve_asset_graph().get(dg.AssetKey("product_catalogue"))
+    assert node.is_observable and not node.is_materializable
+    with dg.DagsterInstance.ephemeral() as instance:
+        selection = dg.AssetSelection.assets("product_catalogue")
+        look = dg.Definitions(
+            assets=[corpus.product_catalogue()],
+            resources=definitions.resources,
+            jobs=[dg.define_asset_job("look", selection=selection)],
+        )
+        assert look.resolve_job_def("look").execute_in_process(instance=instance).success
+        [event] = instance.fetch_observations(dg.AssetKey("product_catalogue"), limit=1).records
+        assert event.asset_observation is not None and event.asset_observation.metadata["products"].value
 
 
 def test_the_jobs_hold_every_asset_of_the_flow_and_heavy_ones_share_a_pool_of_one() -> None:

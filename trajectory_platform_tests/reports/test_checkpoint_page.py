@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 import re
 from typing import Any
 
@@ -12,6 +14,7 @@ from trajectory_platform.reports import checkpoint_figures
 from trajectory_platform.reports.checkpoint_data import CheckpointData
 from trajectory_platform.reports.checkpoint_page import build_checkpoint_page
 from trajectory_platform.reports.figure_svg import svg
+from trajectory_platform.reports.figure_svg_paint import _schemes
 from trajectory_platform.reports.page import NO_SCRIPT
 from trajectory_platform_tests.reports.checkpoint_sample import NAME, history, sample_checkpoint
 from trajectory_platform_tests.reports.sample import HOSTILE
@@ -47,7 +50,7 @@ def test_every_section_is_there_and_the_page_is_the_same_each_time() -> None:
 def test_scores_stand_beside_their_interval_and_their_clusters() -> None:
     said = words(build_checkpoint_page(sample_checkpoint()))
     assert "50.0% (40.0% to 60.0%)" in said and "+10.0 (+2.0 to +20.0)" in said
-    assert "evaluable clusters" in said and "contaminated, left out" in said
+    assert "evaluable clusters" in said and "left out as contaminated" in said
     assert "not measured" in said  # a stage of the run that nobody evaluated is named
     assert "too few to conclude from" in said
 
@@ -122,3 +125,50 @@ def test_a_history_without_steps_has_no_curve() -> None:
         dataclasses.replace(sample_checkpoint(), history=[{"loss": 1.0}, {"step": None, "loss": 2.0}])
     )
     assert "its training logged no number by step" in page
+
+
+# Machado et al. 2009, severity 1: how linear RGB looks to the colour-blind
+SEEN_AS = {
+    "all": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protan": ((0.152, 1.053, -0.205), (0.115, 0.786, 0.099), (-0.004, -0.048, 1.052)),
+    "deutan": ((0.367, 0.861, -0.228), (0.280, 0.673, 0.047), (-0.012, 0.043, 0.969)),
+    "tritan": ((1.256, -0.077, -0.179), (-0.078, 0.931, 0.148), (0.005, 0.691, 0.304)),
+}
+
+
+def linear(colour: str) -> list[float]:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+
+
+def lab(rgb: list[float]) -> tuple[float, float, float]:
+    """CIE L*a*b* of linear RGB: equal distances look about equally different."""
+    weights = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
+    xyz = [sum(w * part for w, part in zip(row, rgb, strict=True)) for row in weights]
+    scaled = [max(0.0, value) / white for value, white in zip(xyz, (0.9505, 1.0, 1.089), strict=True)]
+    x, y, z = (value ** (1 / 3) if value > 0.008856 else 7.787 * value + 16 / 116 for value in scaled)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_roles_are_told_apart_by_everyone_and_their_texts_can_be_read(scheme: int) -> None:
+    colours = _schemes()[scheme]
+    roles = [colours[role] for role in checkpoint_figures.ROLES]
+    for matrix in SEEN_AS.values():
+        seen = [
+            lab([min(1.0, max(0.0, sum(w * v for w, v in zip(row, linear(one), strict=True)))) for row in matrix])
+            for one in roles
+        ]
+        assert min(math.dist(a, b) for a, b in itertools.combinations(seen, 2)) > 18
+    for one in roles:
+        low, high = sorted(0.05 + sum(w * v for w, v in zip((0.2126, 0.7152, 0.0722), linear(c), strict=True))
+                           for c in (one, colours["onbar"]))  # fmt: skip
+        assert high / low >= 4.5, f"{one}: the count in the bar"
+
+
+def test_bars_of_roles_carry_their_names_where_there_is_room() -> None:
+    roles = {"desirable": {"share": 0.9, "traces": 9}, "undesirable": {"share": 0.1, "traces": 1}}
+    chain = [{"known": True, "stage": "kto", "roles": roles}]
+    texts = [trace["text"] for trace in checkpoint_figures.fed_figure(chain)["data"]]
+    assert texts == [["desirable 9"], ["1"]]
+    assert checkpoint_figures.fed_figure(chain, named=False)["data"][0]["text"] == ["9"]

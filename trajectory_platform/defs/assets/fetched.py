@@ -3,16 +3,18 @@
 # No `from __future__ import annotations` here: Dagster reads the context annotation of a body and refuses text.
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import dagster as dg
 
 from trajectory_platform.defs.assets.day_asset import OWNERS
-from trajectory_platform.defs.day_runs import capped
+from trajectory_platform.defs.day_runs import capped, measured
 from trajectory_platform.defs.resources import Platform
 from trajectory_platform.defs.runs import days_of_run
 from trajectory_platform.errors import PlatformError
 from trajectory_platform.stages import fetching
+from trajectory_platform.stages.result_words import fetch_lines
 
 API_POOL = "api"
 """One look at a time: the requests of all processes share one limit anyway."""
@@ -60,16 +62,16 @@ def _fetched(context: dg.AssetExecutionContext, platform: Platform) -> tuple[dic
     with fetching.connected(ctx.settings) as client:
         for day in context.partition_keys:
             try:
-                summary = fetching.summary_of(fetching.fetch(ctx, day, client=client))
+                report, spent = measured(partial(fetching.fetch, ctx, day, client=client))
             except PlatformError as error:
                 bad[day] = str(error)
                 context.log.error(f"{day}: {error}")
                 continue
-            counts = {name: value for name, value in summary.items() if isinstance(value, int) and value}
-            context.log.info(f"{day}: {summary['state']}, {counts}")
+            summary = fetching.summary_of(report)
+            context.log.info(f"{day}: {summary['state'].replace('_', ' ')}: {'; '.join(fetch_lines(summary))}")
             good[day] = {
                 name: dg.MetadataValue.json(value) if isinstance(value, dict | list) else value
-                for name, value in summary.items()
+                for name, value in {**summary, **spent._asdict()}.items()
                 if value is not None
             }
     return good, bad
