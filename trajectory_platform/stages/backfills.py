@@ -26,7 +26,7 @@ MAX_RUNTIME_S = 6 * 3600
 MAX_ROUNDS = 4
 _ENDED = ("COMPLETED", "COMPLETED_SUCCESS", "COMPLETED_FAILED", "FAILED", "CANCELED")
 _RUN_ENDED = ("SUCCESS", "FAILURE", "CANCELED")
-_TRIES, _TIMEOUT_S = 5, 30.0
+_TRIES, _PATIENT_TRIES, _LONGEST_PAUSE_S, _TIMEOUT_S = 5, 15, 15.0, 30.0  # patience: about three minutes
 
 _LAUNCH = """mutation Launch($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
   __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message }
@@ -83,45 +83,69 @@ def assets_of(settings: Settings) -> tuple[str, ...]:
     return (*(("fetched_day",) if settings.source == "oro_api" else ()), *CHAIN, "rejected_traces")
 
 
-def graphql(server: str) -> Ask:
+def graphql(server: str, sleep: Callable[[float], None] = time.sleep) -> Ask:
     """A client of the webserver at ``server``.
 
-    A question that only reads is asked again while the server restarts; a launch is sent once, because an answer that
-    is lost does not say that nothing was launched.
+    A question that only reads is asked again while the server, or the database behind it, restarts: patiently once
+    there was an answer, briefly before, when the address may be wrong. A launch is sent once, because an answer that is
+    lost does not say that nothing was launched.
+
+    Raises:
+        Abort: no web address; from the client, when no answer comes, or a launch was refused.
     """
-    from urllib import error, parse, request
+    from urllib import parse
 
     if parse.urlsplit(server).scheme not in ("http", "https"):
         raise Abort(f"--server {server}: write http://HOST:PORT of a Dagster webserver")
     url = server.rstrip("/") + "/graphql"
+    answered = False
 
     def ask(query: str, variables: dict[str, Any]) -> dict[str, Any]:
+        nonlocal answered
         body = json.dumps({"query": query, "variables": variables}).encode()
-        asked = request.Request(url, data=body, headers={"Content-Type": "application/json"})
-        tries = 1 if query.startswith("mutation") else _TRIES
-        for number in range(1, tries + 1):
+        tries = 1 if query.startswith("mutation") else _PATIENT_TRIES if answered else _TRIES
+        for number in range(tries):
             try:
-                with request.urlopen(asked, timeout=_TIMEOUT_S) as answer:
-                    return _data(json.loads(answer.read()), url)
-            except error.HTTPError as refused:
-                raise Abort(f"{url} answered HTTP {refused.code}: is this a Dagster webserver?") from None
-            except (OSError, ValueError) as failed:
-                if number == tries:
-                    why = getattr(failed, "reason", failed)
-                    raise Abort(f"no Dagster webserver at {server} ({why}): start 'make ui' or name one") from None
-                time.sleep(2.0 ** (number - 1))
+                found = _asked_once(server, url, body)
+                answered = True
+                return found
+            except RetryLater as failed:
+                if number + 1 == tries:
+                    raise Abort(failed.detail) from None
+                sleep(min(2.0**number, _LONGEST_PAUSE_S))
         raise AssertionError("unreachable: the last try returns or raises")
 
     return ask
 
 
+def _asked_once(server: str, url: str, body: bytes) -> dict[str, Any]:
+    """``data`` of one answer. Raises RetryLater for what passes: nobody there, 5xx, an error of the database."""
+    from urllib import error, request
+
+    asked = request.Request(url, data=body, headers={"Content-Type": "application/json"})
+    try:
+        with request.urlopen(asked, timeout=_TIMEOUT_S) as answer:
+            return _data(json.loads(answer.read()), url)
+    except error.HTTPError as refused:
+        if refused.code < 500:
+            raise Abort(f"{url} answered HTTP {refused.code}: is this a Dagster webserver?") from None
+        words = f"{url} answers HTTP {refused.code}: see the webserver's log, its database may be down"
+        raise RetryLater("server_error", f"{words}; what was launched goes on, give the command again") from None
+    except (OSError, ValueError) as failed:
+        why = getattr(failed, "reason", failed)
+        raise RetryLater(
+            "no_server", f"no Dagster webserver at {server} ({why}): start 'make ui' or name one"
+        ) from None
+
+
 def _data(answer: Any, url: str) -> dict[str, Any]:
+    """Raises RetryLater for an answer that is an error: a launch is not repeated, a question is."""
     if not isinstance(answer, dict) or answer.get("errors") or not isinstance(answer.get("data"), dict):
         errors = answer.get("errors") if isinstance(answer, dict) else None
-        raise Abort(f"{url}: {errors[0].get('message') if errors else 'no GraphQL answer'}")
+        raise RetryLater("graphql_error", f"{url}: {errors[0].get('message') if errors else 'no GraphQL answer'}")
     [(name, value)] = answer["data"].items()
     if isinstance(value, dict) and "message" in value:
-        raise Abort(f"Dagster refused {name}: {value['message']}")
+        raise RetryLater("graphql_error", f"Dagster refused {name}: {value['message']}")
     return value if isinstance(value, dict) else {}
 
 

@@ -203,6 +203,35 @@ def test_words_of_a_webserver_that_is_none(web: tuple[str, list[tuple[int, bytes
         graphql("127.0.0.1:3000")
 
 
+def test_a_restart_behind_the_webserver_is_waited_for(web: tuple[str, list[tuple[int, bytes]]]) -> None:
+    """Postgres restarts: the webserver answers 500, or 200 with its error; what was launched is asked about again."""
+    url, answers = web
+    paused: list[float] = []
+    ask = graphql(url, paused.append)
+    found = (200, b'{"data": {"runsOrError": {"results": []}}}')
+    down = [(500, b""), (503, b""), (200, b'{"errors": [{"message": "connection refused"}]}')]
+    broken = (200, b'{"data": {"runsOrError": {"__typename": "PythonError", "message": "OperationalError"}}}')
+    answers += [found, *down, broken, *([(500, b"")] * 8), found]
+    assert ask("query", {}) == ask("query", {}) == {"results": []} and not answers
+    assert len(paused) == 12 and sum(paused) > 60
+    answers += [(500, b"")] * 20
+    with pytest.raises(Abort, match=r"HTTP 500: see the webserver's log.*give the command again"):
+        ask("query", {})
+
+
+def test_a_launch_is_sent_once_and_a_first_question_not_for_long(web: tuple[str, list[tuple[int, bytes]]]) -> None:
+    url, answers = web
+    paused: list[float] = []
+    ask = graphql(url, paused.append)
+    answers += [(500, b"")] * 10
+    with pytest.raises(Abort, match="HTTP 500"):
+        ask("mutation", {})
+    assert (len(answers), paused) == (9, [])
+    with pytest.raises(Abort, match="HTTP 500"):
+        ask("query", {})
+    assert sum(paused) < 20
+
+
 def test_days_with_holes_are_ranges(days: Path, tmp_path: Path) -> None:
     settings = place(days, tmp_path)
     choice = Choice([DAYS[0], DAYS[1], DAYS[3]], [], [])
