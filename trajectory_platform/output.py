@@ -11,6 +11,7 @@ import typer
 
 from trajectory_platform import jsontext
 from trajectory_platform.errors import Abort
+from trajectory_platform.escaping import escaped
 
 
 def print_json(value: Any) -> None:
@@ -83,13 +84,18 @@ def report_days(results: Any, as_json: bool, lines: Callable[[dict[str, Any]], I
             outside.append(fact["stage"])
         else:
             for line in (_fact_line if lines is None else lines)(fact):
-                typer.echo(line)
+                _say(line)
             for words in fact["summary"].get("warnings") or ():
-                typer.echo(f"{fact['day']}  {'warning':<24} {words}")
+                _say(f"{fact['day']}  {'warning':<24} {words}")
     if outside:
         typer.echo(f"{OUTSIDE}: {', '.join(dict.fromkeys(outside))}")
     if failed:
         raise typer.Exit(1)
+
+
+def _say(words: str) -> None:
+    """Print words for people: names and answers of others in them move no cursor, and stop no command."""
+    typer.echo(escaped(words, keep="\n"))
 
 
 def _fact_line(fact: dict[str, Any]) -> Iterable[str]:

@@ -107,7 +107,7 @@ def _copied(facts: dict[str, Any]) -> str:
     """What a copy of a lake did; that it found everything in its place is said, not counted in zeros."""
     if not any(facts[name] for name in ("files", "log_entries", "manifests", "forgotten", "beside")):
         there = f"{facts['tables']:,} tables, {facts['kept']:,} data files"
-        return f"{facts['target']} is the same as {facts['source']}: nothing had to be copied ({there})"
+        return f"{facts['target']} is the same as {facts['source']}: nothing of its tables had to be copied ({there})"
     lines = [f"{facts['source']} is copied to {facts['target']}, {facts['tables']:,} tables:"]
     lines.append(
         f"  {facts['files']:,} data files copied, {facts['bytes'] / 1e6:,.1f} MB; {facts['kept']:,} were there"

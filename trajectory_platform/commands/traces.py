@@ -100,6 +100,7 @@ def traces_mlflow(
 
 def _logged(done: Mapping[str, Any], uri: str) -> Iterator[str]:
     """What was logged, what was passed over, and where it is to be seen."""
+    from shlex import quote
     from urllib.parse import urlsplit
 
     counts = f"{done['written']:,} traces written, {done['known']:,} were there already"
@@ -119,7 +120,8 @@ def _logged(done: Mapping[str, Any], uri: str) -> Iterator[str]:
         host = place.netloc.rpartition("@")[2]  # an address with a password is not printed
         yield f"see    {place.scheme}://{host}{place.path.rstrip('/')}/{done['page']}"
     elif uri.startswith("sqlite:///"):
-        yield f"see    http://127.0.0.1:5000/{done['page']} while 'make mlflow-ui MLFLOW_TRACKING_URI={uri}' runs"
+        serving = f"make mlflow-ui MLFLOW_TRACKING_URI={quote(uri)}"
+        yield f"see    http://127.0.0.1:5000/{done['page']} while '{serving}' runs"
     else:
         yield f"see    {done['page']} of an MLflow server over this store ('mlflow server --backend-store-uri ...')"
 

@@ -109,7 +109,10 @@ def gpu_seconds(ctx: StageContext, result: StageResult, table: str) -> float | N
     from trajectory_platform.training.recipe import load_recipe
 
     seconds = result.summary.get("run_seconds")
-    hardware = load_recipe(ctx.settings.recipe).hardware
+    try:
+        hardware = load_recipe(ctx.settings.recipe).hardware
+    except PlatformError:  # spoiled while the stage ran: no reason to lose the record of what was made
+        return None
     if result.skipped or hardware.profile == "cpu" or not isinstance(seconds, int | float):
         return 0.0
     return round(float(seconds) * hardware.processes, 2)

@@ -21,6 +21,7 @@ from trajectory_platform.sources.fetch_report import (
     OPEN,
     PAIRS_FILE,
     FetchReport,
+    as_report,
     pair_line,
     parse_report,
     report_text,
@@ -86,7 +87,7 @@ class DayFetch:
         stop: Callable[[], bool],
     ) -> FetchReport:
         """See ``oro_api.fetch_day``."""
-        now, before = self._clock(), Counter(self._client.requests)
+        now, before, asked = self._clock(), Counter(self._client.requests), self._questions()
         self._stop = stop
         self._writer.clean()
         spending = Spending(self._state, self._day, self._limits.requests, now)
@@ -96,15 +97,20 @@ class DayFetch:
 
         try:
             memory, found = self._list(now, progress)
-            listing = requests()["listing"]
-            memory["listing"] = max(listing, memory.get("listing", 0))
-            spending.sent(listing)
+            # Without what was tried again: one bad hour must not count against the artifacts of every later look.
+            memory["listing"] = max(self._questions() - asked, memory.get("listing", 0))
+            spending.sent(requests().total())
             sampling = self._sample(axis_history, memory["listing"])
             with self._at_most(spending.left):
                 self._fetch_all(progress)
         finally:
             spending.sent(requests().total())
         return self._close(found, memory, sampling, requests(), spending)
+
+    def _questions(self) -> int:
+        """Questions of listings that the client has asked so far."""
+        client = self._client
+        return (client.questions if isinstance(client, BudgetedClient) else client.requests)["listing"]
 
     def _at_most(self, left: int | None) -> AbstractContextManager[None]:
         """Bounds what is sent; a client that ``oro_api.open_client`` did not make sends what it likes."""
@@ -131,6 +137,8 @@ class DayFetch:
         self._write_listing(found)
         for row in self._queue.put(self._day, found.pairs, unread=found.hidden):
             self._move(row)
+        for other in self._queue.missed(found.elsewhere):
+            self._state.reopen(other, "judged_again")
         self._adopt()
         for race_id, in_flight in found.races.items():
             if in_flight:
@@ -147,13 +155,11 @@ class DayFetch:
             old[name] = [] if data is None else parse_lines(data, name)[0]
         new = {str(entry.get("agent_version_id")) for entry in found.problems + found.runs}
         unread = set(found.hidden) - new
-        found.runs += [run for run in old["runs.jsonl"] if run.get("agent_version_id") in unread]
-        found.problems += [entry for entry in old["problems.jsonl"] if entry.get("agent_version_id") in unread]
+        found.runs += [run for run in old["runs.jsonl"] if str(run.get("agent_version_id")) in unread]
+        found.problems += [entry for entry in old["problems.jsonl"] if str(entry.get("agent_version_id")) in unread]
         named = {str(version.get("agent_version_id")) for version in found.agent_versions}
         found.agent_versions += [
-            version
-            for version in old["agent_versions.jsonl"]
-            if version.get("agent_version_id") in unread and version["agent_version_id"] not in named
+            version for version in old["agent_versions.jsonl"] if str(version.get("agent_version_id")) in unread - named
         ]
         return found
 
@@ -313,14 +319,12 @@ class DayFetch:
         known = self._state.day(self._day)
         memory = dict(known.memory) if known is not None else {}
         if "looks" not in memory:
-            data = self._writer.read(f"{self._day.isoformat()}/{FETCH_FILE}")
-            report = (parse_report(data) if data is not None else None) or {}
+            report = stored_report(self._writer, self._day)
             memory = {
-                "first_look": report.get("first_look"),
-                "looks": report.get("looks") or 0,
-                "requests": report.get("requests_total") or {},
+                "first_look": (now if report is None else report.first_look).isoformat(),
+                "looks": 0 if report is None else report.looks,
+                "requests": {} if report is None else report.requests_total,
             }
-        memory["first_look"] = memory.get("first_look") or now.isoformat()
         memory["looks"] += 1
         return memory
 
@@ -369,3 +373,10 @@ class DayFetch:
                 state = DayState(OPEN, None, "judged_again", memory)
             self._state.set_day(self._day, state)
         return report
+
+
+def stored_report(writer: RawDayWriter, day: date) -> FetchReport | None:
+    """The report of the last look at a day as it lies in the day's folder; None when there is none."""
+    data = writer.read(f"{day.isoformat()}/{FETCH_FILE}")
+    report = None if data is None else as_report(parse_report(data))
+    return report if report is not None and report.day == day else None

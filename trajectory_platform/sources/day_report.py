@@ -167,7 +167,7 @@ def _of_budget(look: Look) -> list[str]:
     if look.spent > look.budget:
         return [
             f"{look.spent} requests were sent for this day today, {look.budget} are allowed (api_requests_per_day): it "
-            "was listed again before the budget had room for it"
+            "was listed again before the budget had room for it, or its listing had to be tried more than once"
         ]
     return []
 

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date, datetime
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from trajectory_platform import jsontext
 from trajectory_platform.errors import RejectRow
 from trajectory_platform.identity import parse_utc
 from trajectory_platform.sources.files import FETCH_FILE, PAIRS_FILE
 from trajectory_platform.sources.wanted import Row
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 __all__ = ["FETCH_FILE", "PAIRS_FILE", "FetchReport", "as_report", "pair_line", "parse_report", "report_text"]
 UNSAFE_ID = "unsafe_id"
@@ -117,19 +121,30 @@ class FetchReport:
         return {name: count for name, count in sorted(holes.items()) if count}
 
 
+@cache
+def _schema() -> TypeAdapter[FetchReport]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(FetchReport)
+
+
 def as_report(value: Any) -> FetchReport | None:
-    """``fetch.json`` as a report; None for anything that is none (unknown fields are left out)."""
+    """``fetch.json`` as a report; None for anything that is none (unknown fields are left out).
+
+    Days may come from elsewhere, and what is read here decides which days are looked at: a report with a field of
+    another type or an unknown state is none.
+    """
     if not isinstance(value, dict):
         return None
     known = {entry.name for entry in fields(FetchReport)}
     values = {name: item for name, item in value.items() if name in known}
+    for name in _TIMES:
+        values[name] = parse_utc(values.get(name))
     try:
-        values["day"] = date.fromisoformat(str(value.get("day")))
-        for name in _TIMES:
-            values[name] = parse_utc(values.get(name))
-        return FetchReport(**values)
-    except (TypeError, ValueError):
+        report = _schema().validate_python(values)
+    except ValueError:  # pydantic's is one
         return None
+    return report if report.state in (OPEN, FINAL, WITH_HOLES) else None
 
 
 def parse_report(data: bytes) -> dict[str, Any] | None:

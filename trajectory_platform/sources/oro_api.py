@@ -18,14 +18,8 @@ from trajectory_platform.identity import days_between
 from trajectory_platform.settings import Settings
 from trajectory_platform.sources.api_state import ApiState, DayState
 from trajectory_platform.sources.artifact_download import Downloader
-from trajectory_platform.sources.day_fetch import DayFetch, Limits
-from trajectory_platform.sources.fetch_report import (
-    FETCH_FILE,
-    OPEN,
-    FetchReport,
-    as_report,
-    parse_report,
-)
+from trajectory_platform.sources.day_fetch import DayFetch, Limits, stored_report
+from trajectory_platform.sources.fetch_report import OPEN, FetchReport
 from trajectory_platform.sources.files import FileSource
 from trajectory_platform.sources.oro_client import OroClient, utc_now
 from trajectory_platform.sources.raw_day_writer import RawDayWriter
@@ -242,6 +236,8 @@ def _learn(access: ApiAccess, state: ApiState, unknown: list[date], now: datetim
         report = read_report(access.data_root, day)
         if report is None:
             state.remember(key, True, now)
+        elif state.judged_on(day):  # a look at another day since has read versions of this one: as ``reopen``
+            state.set_day(day, DayState(OPEN, None, "judged_again", {}))
         else:  # without a memory, so that the next look takes it from the report
             state.set_day(day, DayState(report.state, report.next_look, report.open_because, {}))
 
@@ -259,6 +255,4 @@ def is_due(day: OpenDay, now: datetime) -> bool:
 
 def read_report(access: ApiAccess | str, day: date) -> FetchReport | None:
     """The report of the last look at a day; None when there is none."""
-    root = access if isinstance(access, str) else access.data_root
-    data = RawDayWriter(root).read(f"{day.isoformat()}/{FETCH_FILE}")
-    return None if data is None else as_report(parse_report(data))
+    return stored_report(RawDayWriter(access if isinstance(access, str) else access.data_root), day)

@@ -30,7 +30,9 @@ from trajectory_platform.sources.oro_records import (
     is_usable_id,
     is_whole,
     other_kinds,
+    pair_key,
     pairs_of,
+    places_of,
     results_of,
     run_day,
     run_touches,
@@ -113,7 +115,7 @@ class Discovery:
             return
         before = (self._day - timedelta(days=number) for number in range(1, LATE_DAYS + 1))
         names = {version for day in before for version in self._state.judged_on(day)} | self._idle
-        seen = -1
+        seen, failures = -1, 0
         for version in sorted(names - self._read - set(found.hidden)):
             if len(found.problems) != seen and found.distinct() >= found.expected:
                 return
@@ -121,8 +123,10 @@ class Discovery:
             try:
                 self._version(version, facts.get(version, {}), sure=False, late=True)
                 reason = found.hidden.pop(version, None)
+                failures = 0
             except RetryLater as error:
-                if error.reason == "rate_limited":
+                failures += 1
+                if error.reason == "rate_limited" or failures >= MAX_FAILURES:
                     raise
                 reason = error.reason
             if reason is not None:  # it holds no day open: most likely there is nothing of this day
@@ -145,14 +149,19 @@ class Discovery:
             by_id = self._runs_one_by_one(entries)
             if not sure and not entries and elsewhere(facts, self._begin, self._end):
                 del self._found.hidden[version]
-        kept: list[Record] = []
-        judged: set[date] = set()
         named: set[str] = set()
-        for entry in entries:
-            mine = [result for result in results_of(entry) if self._place(result, by_id, judged, named)]
+        days = [[self._place(result, by_id, named) for result in results_of(entry)] for entry in entries]
+        places = places_of(entries, days)
+        kept: list[Record] = []
+        for entry, at in zip(entries, days, strict=True):
+            here = [result for result, day in zip(results_of(entry), at, strict=True) if day == self._day]
+            mine = [result for result in here if places[pair_key(entry, result)] == self._day]
+            if len(mine) < len(here):
+                self._found.oddities["older_result_of_a_pair"] += len(here) - len(mine)
             if mine:
                 kept.append({**entry, "agent_version_id": version, "suite_id": suite, "validator_results": mine})
-        for day in self._state.note_judged(version, judged):
+        self._found.elsewhere |= {pair: day for pair, day in places.items() if day != self._day}
+        for day in self._state.note_judged(version, set(places.values())):
             if day != self._day:
                 self._state.reopen(day, "judged_again")
         used = {safe_id(result["eval_run_id"]) for entry in kept for result in entry["validator_results"]}
@@ -245,12 +254,12 @@ class Discovery:
                 runs[name] = {"validator_score": detail.get("score"), **detail, "record_source": "evaluation_run"}
         return runs
 
-    def _place(self, result: Record, runs: dict[str, Record], judged: set[date], named: set[str]) -> bool:
-        """Whether a result belongs to this day; notes the days of all."""
+    def _place(self, result: Record, runs: dict[str, Record], named: set[str]) -> date | None:
+        """The day a result belongs to, where it has one; its run is added to ``named``."""
         name = id_text(result.get("eval_run_id"))
         if name is None:
             self._found.oddities["result_without_run"] += 1
-            return False
+            return None
         named.add(safe_id(name))
         if self._time(result.get("updated_at")) is not None:
             place = utc_day(result["updated_at"])
@@ -258,9 +267,7 @@ class Discovery:
             place = run_day(runs.get(safe_id(name), {}))
         if place is None:
             self._found.oddities["result_without_time"] += 1
-            return False
-        judged.add(place)
-        return place == self._day
+        return place
 
     def _run_touches(self, run: Record) -> bool:
         return run_touches(run, self._begin, self._end, self._now)

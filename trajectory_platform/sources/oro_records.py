@@ -48,19 +48,40 @@ def pairs_of(version: str, facts: Record, entries: list[Record], runs: dict[str,
         problem = id_text(entry.get("problem_id"))
         for result in entry["validator_results"]:
             name = str(result["eval_run_id"])
-            run = runs.get(safe_id(name), {})
+            key = pair_key(entry, result)
+            run = runs.get(key[0], {})
             race = id_text(run.get("race_id")) or id_text(entry.get("race_id"))
             pair = Pair(
-                safe_id(name),
-                "@" if problem is None else safe_id(problem),
+                *key,
                 version,
                 str(facts.get("miner_hotkey") or ""),
                 race,
                 2 if _unused(run) else 0,
                 _not_asked(name, problem, run, result),
             )
-            pairs[(pair.eval_run_id, pair.problem_id)] = pair
+            pairs[key] = pair
     return list(pairs.values())
+
+
+def pair_key(entry: Record, result: Record) -> tuple[str, str]:
+    """(run, problem) of a result as safe ids; ``@`` for a problem without an id."""
+    problem = id_text(entry.get("problem_id"))
+    return safe_id(str(result["eval_run_id"])), "@" if problem is None else safe_id(problem)
+
+
+def places_of(entries: list[Record], days: list[list[date | None]]) -> dict[tuple[str, str], date]:
+    """The one day of every pair: of several results of a pair the last counts, or two days would both have it.
+
+    Args:
+        days: of each entry the days of its results (``results_of``), None for one that has no day.
+    """
+    places: dict[tuple[str, str], date] = {}
+    for entry, at in zip(entries, days, strict=True):
+        for result, day in zip(results_of(entry), at, strict=True):
+            if day is not None:
+                key = pair_key(entry, result)
+                places[key] = max(day, places.get(key, day))
+    return places
 
 
 def _not_asked(run_id: str, problem: str | None, run: Record, result: Record) -> str | None:
@@ -106,9 +127,10 @@ def race_touches(race: Record, begin: datetime, end: datetime, now: datetime, *,
     """Whether results of a race may have been judged from ``begin`` to ``end``; one without times may always have."""
     starts = _starts(race)
     last = parse_utc(race.get("race_completed_at"))
-    if last is None:
-        last = max(starts, default=now) + timedelta(days=1) if ended else now
-    return min(starts, default=begin) < end and last + SLACK > begin
+    slack = SLACK  # taken from the day, not added to times of others: those may lie at the end of the calendar
+    if last is None and ended:
+        last, slack = max(starts, default=now), SLACK + timedelta(days=1)
+    return min(starts, default=begin) < end and (last or now) > begin - slack
 
 
 def race_began(race: Record, moment: datetime) -> bool:
@@ -126,7 +148,7 @@ def run_touches(run: Record, begin: datetime, end: datetime, now: datetime) -> b
     ends = [parse_utc(run.get(name)) for name in ("completed_at", "invalidated_at", "last_heartbeat_at")]
     known = [moment for moment in ends if moment is not None]
     last = now if upper(run.get("status")) in OPEN_RUN or not known else max(known)
-    return (first is None or first < end) and last + SLACK > begin
+    return (first is None or first < end) and last > begin - SLACK
 
 
 def suite_record(answers: list[Record]) -> Record:

@@ -7,6 +7,7 @@ share it, so that a day that fails half-way and is tried again every ten minutes
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, time, timedelta
@@ -61,11 +62,21 @@ class RequestBudget:
 
 
 class BudgetedClient(OroClient):
-    """A client whose requests can be bounded for a while: ``with client.budget.at_most(1000): ...``."""
+    """A client whose requests can be bounded for a while: ``with client.budget.at_most(1000): ...``.
+
+    Attributes:
+        questions: what was asked, by kind: a request that is tried again counts once, unlike in ``requests``.
+    """
 
     def __init__(self, base_url: str, *, limiter: Limiter, **options: Any) -> None:
         self.budget = RequestBudget(limiter)
+        self.questions: Counter[str] = Counter()
         super().__init__(base_url, limiter=self.budget, **options)
+
+    def _ask(self, endpoint: Any, kind: str, **arguments: Any) -> Any:
+        with self._lock:
+            self.questions[kind] += 1
+        return super()._ask(endpoint, kind, **arguments)
 
 
 class Spending:

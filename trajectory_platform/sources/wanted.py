@@ -229,13 +229,24 @@ class WantedQueue:
     def on_other_days(self, day: date, pairs: Collection[Pair]) -> list[Row]:
         """Rows of these pairs that are another day's."""
         listed = {(pair.eval_run_id, pair.problem_id) for pair in pairs}
-        runs = sorted({pair.eval_run_id for pair in pairs})
+        rows = self._of_runs({pair.eval_run_id for pair in pairs})
+        return [row for row in rows if row.day != day.isoformat() and (row.eval_run_id, row.problem_id) in listed]
+
+    def missed(self, places: Mapping[tuple[str, str], date]) -> list[date]:
+        """Days on which pairs are judged (``places``) that the queue still has on another day, sorted."""
+        rows = self._of_runs({run for run, _ in places})
+        keys = [((row.eval_run_id, row.problem_id), row.day) for row in rows]
+        return sorted({places[key] for key, day in keys if key in places and places[key].isoformat() != day})
+
+    def _of_runs(self, runs: Collection[str]) -> list[Row]:
+        """Rows of these runs, whatever their day."""
+        ordered = sorted(runs)
         found: list[Row] = []
-        for start in range(0, len(runs), 500):
-            part = runs[start : start + 500]
-            sql = f"SELECT {_COLUMNS} FROM wanted WHERE day <> ? AND eval_run_id IN ({','.join('?' * len(part))})"
-            found += (Row(*row) for row in self._state.rows(sql, (day.isoformat(), *part)))
-        return [row for row in found if (row.eval_run_id, row.problem_id) in listed]
+        for start in range(0, len(ordered), 500):
+            part = ordered[start : start + 500]
+            sql = f"SELECT {_COLUMNS} FROM wanted WHERE eval_run_id IN ({','.join('?' * len(part))})"
+            found += (Row(*row) for row in self._state.rows(sql, part))
+        return found
 
     def _set(
         self,

@@ -184,7 +184,7 @@ def fetch_days(
             place = fact.pop("unreachable", None)
             if place is not None:
                 left = len(days) - number - 1 + len(busy)
-                rest = f"; {left} more days are left for later" if left else ""
+                rest = f"; {left} more {'days are' if left > 1 else 'day is'} left for later" if left else ""
                 yield fact | {"text": f"{fact['text']}; tried {place}{rest}"}
                 return
             yield fact

@@ -17,7 +17,8 @@ OUTSIDE = "not in the recipe"
 """All that is told of a stage which the recipe of the settings does not have."""
 _DIGEST = re.compile(r"[0-9a-f]{32,}")
 _ONE = re.compile(
-    r"(?<![\d,.])1 (checkpoint|problem|attempt|pair|run|trace|failure|day|miner|row|step|turn|success)(?:es|s)\b"
+    r"(?<![\d,.-])1 ((?:leak |dev |training |held-out |distinct )?)(artifacts|attempts|checkpoints|clusters|days"
+    r"|failures|miners|pairs|problems|requests|rows|runs|steps|strategies|successes|suites|tokens|traces|turns)\b"
 )
 _FINE = ("ok", "trained", "reused", "thin")
 
@@ -155,7 +156,7 @@ def words_of(stage: str, summary: Mapping[str, Any]) -> str:
     found = words_for(stage)
     if found is None:
         return told(summary)
-    ended = [str(summary[name]) for name in ("status", "state") if summary.get(name, "ok") not in _FINE]
+    ended = [str(summary[name]) for name in ("status", "state") if (summary.get(name) or "ok") not in _FINE]
     ended += [str(summary["reason"])] if summary.get("reason") else []
     if ended:
         return ": ".join(dict.fromkeys(code.replace("_", " ") for code in ended))
@@ -188,7 +189,7 @@ def fetch_lines(summary: Mapping[str, Any]) -> list[str]:
     counted = said.get(
         summary["reconciliation"], f"{distinct:,} distinct ones, where the subnet counts {expected or 0:,}"
     )
-    here = f"{summary['fetched']:,} artifacts are here, {summary['bytes'] / 1e6:,.1f} MB"
+    here = f"{summary['fetched']:,} artifacts here, {summary['bytes'] / 1e6:,.1f} MB"
     new = f"{summary['fetched_now']:,} of them new" if summary["fetched_now"] else "none of them new"
     lines = [
         f"{pairs:,} pairs of run and problem judged that day, {counted}",
@@ -198,7 +199,7 @@ def fetch_lines(summary: Mapping[str, Any]) -> list[str]:
     lines += [f"not here: {holes}"] if holes else []
     ends = [f"stopped early: {summary['stopped']}"] if summary["stopped"] else []
     ends += [f"next look {summary['next_look'][:16].replace('T', ' ')} UTC"] if summary["next_look"] else []
-    return lines + (["; ".join(ends)] if ends else [])
+    return [_one(line) for line in lines] + (["; ".join(ends)] if ends else [])
 
 
 def _short(value: float | str) -> str:
@@ -214,7 +215,23 @@ def _clause(template: str, summary: Mapping[str, Any]) -> str:
         template.startswith("?") and not summary[names[0]]
     ):
         return ""
-    return _ONE.sub(r"1 \1", pattern.format_map(summary))
+    try:
+        return _one(pattern.format_map(summary))
+    except (OverflowError, ValueError):  # a whole number that no share, or no text, can be made of
+        return ""
+
+
+def _one(text: str) -> str:
+    """Nouns behind a 1 in the singular."""
+
+    def singular(found: re.Match[str]) -> str:
+        noun = found[2]
+        for many, single in (("ies", "y"), ("sses", "ss"), ("s", "")):
+            if noun.endswith(many):
+                return f"1 {found[1]}{noun.removesuffix(many)}{single}"
+        return found[0]
+
+    return _ONE.sub(singular, text)
 
 
 def _group(prefix: str, what: str, summary: Mapping[str, Any]) -> str:

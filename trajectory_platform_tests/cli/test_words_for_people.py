@@ -142,6 +142,13 @@ def test_stages_that_the_recipe_does_not_have_are_one_line(capsys: pytest.Captur
     assert capsys.readouterr().out.count("\n") == 3, "JSON leaves nothing out"
 
 
+def test_names_of_others_move_no_cursor_and_stop_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = fact("problem_suites", words_of("problem_suites", {"problems": 1, "reward_\x1b[2J\ud800": 1}))
+    report_days([hostile | {"summary": {"warnings": ["\x1b[31mred"]}}], as_json=False)
+    said = capsys.readouterr().out
+    assert "\x1b" not in said and "1 problem; rewards: \\x1b[2J\\ud800 1" in said and "\\x1b[31mred" in said
+
+
 TRAINED = {
     "status": "trained",
     "reason": "",
@@ -195,12 +202,14 @@ def look(**more: Any) -> dict[str, Any]:
 def test_a_look_at_a_day_is_two_lines_and_what_is_missing_a_third() -> None:
     assert fetch_lines(look()) == [
         "640 pairs of run and problem judged that day, as many as the subnet counts",
-        "575 artifacts are here, 12.0 MB: 575 of them new, 590 requests, look 1",
+        "575 artifacts here, 12.0 MB: 575 of them new, 590 requests, look 1",
     ]
     holes = {"later:embargoed": 10, "not_sampled": 2}
     told = fetch_lines(look(holes=holes, reconciliation="short", distinct=590, next_look="2026-05-05T03:00:00+00:00"))
     assert "590 distinct ones, where the subnet counts 600" in told[0]
     assert told[2:] == ["not here: later embargoed 10, not sampled 2", "next look 2026-05-05 03:00 UTC"]
+    one = fetch_lines(look(pairs=1, fetched=1, fetched_now=1, requests=1, bytes=0))
+    assert one[0].startswith("1 pair of run") and one[1] == "1 artifact here, 0.0 MB: 1 of them new, 1 request, look 1"
 
 
 def test_a_second_backup_says_that_nothing_had_to_be_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,13 +219,13 @@ def test_a_second_backup_says_that_nothing_had_to_be_copied(tmp_path: Path, monk
     first, again = (CliRunner().invoke(app, ["lake", "backup", "--to", str(tmp_path / "kept")]) for _ in range(2))
     assert first.exit_code == again.exit_code == 0
     assert "data files copied" in first.output and "manifests written" in first.output
-    assert again.output.count("\n") == 1 and "nothing had to be copied" in again.output
+    assert again.output.count("\n") == 1 and "nothing of its tables had to be copied" in again.output
     monkeypatch.setenv("TRAJECTORY_PLATFORM_LAKE_URI", str(tmp_path / "kept"))
     back = CliRunner().invoke(app, ["lake", "restore", "--from", settings.lake_uri])
-    assert "nothing had to be copied" in back.output and "lake verify" in back.output
+    assert "nothing of its tables had to be copied" in back.output and "lake verify" in back.output
 
 
-@pytest.mark.parametrize("value", [1, 0, None, "x", 2.5], ids=str)
+@pytest.mark.parametrize("value", [1, 0, None, "x", 2.5, 10**400, float("nan")], ids=lambda value: str(value)[:5])
 def test_words_stand_any_summary(value: Any) -> None:
     """They are said after the day was published: they may not fail it."""
     stages = [*(name for name, _ in DAILY_STAGES), *(name for name, _ in training_flow("dr_grpo"))]

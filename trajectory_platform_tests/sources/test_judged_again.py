@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -17,9 +18,10 @@ from trajectory_platform.arena.oro_server import LocalServer
 from trajectory_platform.arena.oro_server_clock import ServerClock
 from trajectory_platform.arena.oro_server_history import text_of
 from trajectory_platform.arena.simulate import simulate
+from trajectory_platform.errors import RetryLater
 from trajectory_platform.sources.fetch_report import FetchReport
 from trajectory_platform.sources.oro_api import ApiAccess, fetch_day, is_due, open_client, open_days
-from trajectory_platform_tests.sources.oro_fake import FakeOro, serving
+from trajectory_platform_tests.sources.oro_fake import FakeOro, Fault, a_qualifier, error, serving
 from trajectory_platform_tests.sources.test_oro_api import (
     ALL,
     DAY,
@@ -27,9 +29,11 @@ from trajectory_platform_tests.sources.test_oro_api import (
     P2,
     R1,
     R2,
+    RACE,
     V1,
     Setup,
     a_result,
+    a_run,
     an_entry,
     names,
     small_world,
@@ -226,3 +230,64 @@ def test_a_day_whose_pair_another_process_moves_during_the_look_is_looked_at_aga
         for result in entry["validator_results"]
     ]
     assert len(listed) == len(set(listed)) == 4
+
+
+def test_without_its_state_a_pair_that_was_judged_again_leaves_the_day_it_was_on(fake: FakeOro, tmp_path: Path) -> None:
+    setup = Setup(fake, tmp_path)
+    count(fake, 2, 1)
+    assert setup.fetch().state == "final"
+    shutil.rmtree(setup.access.state)
+    fake.world.problems[V1] = judged_again((R1, P1))
+    setup.clock.forward(days=1)
+    setup.fetch(LATER)  # named by hand: nobody has asked which days are open
+    assert [one.day for one in open_days(setup.access, first=DAY, last=LATER, clock=setup.clock)] == [DAY]
+    assert setup.fetch().pairs == 3
+    assert (setup.artifacts(), setup.artifacts(LATER)) == (ALL - names((R1, P1)), names((R1, P1)))
+    assert open_days(setup.access, first=DAY, last=LATER, clock=setup.clock) == []
+
+
+def test_a_pair_whose_time_is_set_back_returns_to_the_day_that_knows_its_version(fake: FakeOro, tmp_path: Path) -> None:
+    fake.world.problems[V1] = judged_again((R1, P1), (R2, P2))
+    count(fake, 2, 2)
+    setup = Setup(fake, tmp_path)
+    setup.clock.forward(days=1)
+    assert [setup.fetch(day).state for day in (DAY, LATER)] == ["final"] * 2
+    fake.world.problems[V1] = judged_again((R2, P2))
+    count(fake, 2, 1)
+    setup.clock.forward(days=1)
+    setup.fetch(LATER)
+    assert [one.day for one in open_days(setup.access, first=DAY, last=LATER, clock=setup.clock)] == [DAY]
+    setup.fetch()
+    assert [setup.fetch(day).state for day in (LATER, DAY)] == ["final"] * 2
+    assert (setup.artifacts(), setup.artifacts(LATER)) == (ALL - names((R2, P2)), names((R2, P2)))
+
+
+def test_a_pair_with_results_of_two_days_is_of_the_later_one(fake: FakeOro, tmp_path: Path) -> None:
+    twice = an_entry(P1, a_result(R1), a_result(R1, "2026-05-02T09:00:00Z"))
+    fake.world.problems[V1] = [twice, an_entry(P2, a_result(R1), a_result(R2))]
+    count(fake, 1, 1)
+    setup = Setup(fake, tmp_path)
+    setup.clock.forward(days=1)
+    first, later = setup.fetch(), setup.fetch(LATER)
+    assert first.oddities["older_result_of_a_pair"] == 1
+    assert (setup.artifacts(), setup.artifacts(LATER)) == (names((R1, P2), (R2, P2)), names((R1, P1)))
+    assert (first.pairs, later.pairs) == (2, 1)
+    assert open_days(setup.access, first=DAY, last=LATER, clock=setup.clock) == [], "the days do not hand it to and fro"
+
+
+def test_an_api_that_is_down_is_not_asked_for_every_version_of_the_days_before(fake: FakeOro, tmp_path: Path) -> None:
+    for number in range(10, 30):
+        version, run = f"bbbbbbbb-0000-4000-8000-0000000000{number}", f"dddddddd-0000-4000-8000-0000000000{number}"
+        fake.world.versions[version] = {**fake.world.versions[V1], "agent_version_id": version}
+        fake.world.runs[version] = [a_run(1, version, eval_run_id=run)]
+        fake.world.problems[version] = [an_entry(P1, a_result(run))]
+        fake.world.qualifiers[RACE].append(a_qualifier(fake.world.versions[version]))
+    setup = Setup(fake, tmp_path)
+    count(fake, 22, 5)
+    setup.fetch()
+    setup.clock.forward(hours=2)
+    fake.faults.append(Fault("/problems", status=503, body=error("DOWN"), times=1000))
+    asked = fake.count("/problems")
+    with pytest.raises(RetryLater, match="server_error"):
+        setup.fetch(LATER)
+    assert fake.count("/problems") == asked + 3 * 5

@@ -106,6 +106,22 @@ def test_a_look_that_failed_has_spent_what_it_asked(fake: FakeOro, tmp_path: Pat
     assert report.stopped == "request_budget"
 
 
+def test_a_listing_that_had_to_be_tried_again_and_again_costs_a_day_and_no_artifacts(
+    fake: FakeOro, tmp_path: Path
+) -> None:
+    listing = listing_of(fake, tmp_path / "first")
+    setup = Setup(fake, tmp_path, requests_per_day=listing + 20)
+    hard = ("races/history", "races/current", "suites/7", "/runs", "/problems", "leaderboard")
+    fake.faults += [Fault(f"GET .*{path}", status=503, body=error("DOWN"), times=4) for path in hard]
+    first = setup.fetch()
+    assert first.requests["listing"] > listing + 20
+    assert (first.fetched, first.wanted, first.stopped) == (0, 18, "request_budget")
+    assert (first.state, first.next_look) == ("open", MIDNIGHT)
+    assert any("had to be tried more than once" in words for words in first.warnings)
+    setup.clock.now = MIDNIGHT
+    assert setup.fetch().fetched == 18
+
+
 def test_a_budget_that_the_listing_alone_exceeds_is_said_and_asks_for_no_link(fake: FakeOro, tmp_path: Path) -> None:
     report = Setup(fake, tmp_path, requests_per_day=3).fetch()
     assert report.requests.get("links", 0) == 0
