@@ -154,7 +154,7 @@ def classify_storage_error(error: BaseException | Mapping[str, Any], *, what: st
     if any(name in code for name in _SKEW_CODES):
         return RetryLater("clock_skew", _skew_words(offset), None)
     if any(name in code for name in _BUSY_CODES) or status in (429, 503):
-        return RetryLater("rate_limited", f"storage asks to slow down: {what!a}", 5.0)
+        return RetryLater("rate_limited", f"storage asks to slow down: {what!a}; try again later", 5.0)
     if any(name in code for name in _NO_BUCKET):
         return Abort(f"the bucket of {what!a} does not exist: create it, or check lake_uri and data_root")
     if isinstance(error, FileNotFoundError) or status == 404 or "NoSuchKey" in code:
@@ -163,7 +163,7 @@ def classify_storage_error(error: BaseException | Mapping[str, Any], *, what: st
         return Abort(f"storage refuses access to {what!a}: check the AWS_* variables")
     if any(words in text for words in _NO_CREDENTIALS):
         return Abort(f"no credentials for {what!a}: set the AWS_* variables, a profile or a role")
-    return RetryLater("storage_unavailable", f"{what!a}: {text[:300]}", 30.0)
+    return RetryLater("storage_unavailable", f"{what!a}: {text[:300]}; try again when the store answers", 30.0)
 
 
 def lake_error(error: BaseException, *, doing: str, root: str) -> PlatformError:
