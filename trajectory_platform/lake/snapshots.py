@@ -46,6 +46,10 @@ day, not the day; below this size the groups cost more to list than they save.""
 
 _WHAT_TO_DO = " (bring the table back with 'lake restore', or set its folder aside and run its days again)"
 
+_CUT_TRIES = 4
+_CUT = ("error reading a body", "end of file before message length")
+"""What Delta says of an answer that broke off: its object store repeats requests that fail, not bodies cut short."""
+
 _FILE_PATH = re.compile(r"([a-z_]+=[A-Za-z0-9_-]+/)+[A-Za-z0-9_][A-Za-z0-9._-]*\.parquet")
 
 
@@ -100,12 +104,25 @@ def open_snapshot(storage: Storage, table: Table, version: int | None = None) ->
     uri, options = storage.delta(table.name)
     with plain_errors(storage, f"table {table.name}: the log in {storage.shown(log)} cannot be read", _WHAT_TO_DO):
         try:
-            delta = DeltaTable(uri, version=version, storage_options=options)
+            delta = _read_whole(lambda: DeltaTable(uri, version=version, storage_options=options))
         except TableNotFoundError:
             return None  # a first writer was killed before its first log entry
         if delta.protocol().min_reader_version > 1:
             raise FailPartition(f"table {table.name} uses Delta features this platform never writes (deletion vectors)")
         return Snapshot(delta.version(), _active_files(table, delta), delta)
+
+
+def _read_whole(read: Callable[[], Any]) -> Any:
+    """What a reader of the log returns; read again where an answer was cut."""
+    from deltalake.exceptions import DeltaError
+
+    for left in reversed(range(_CUT_TRIES)):
+        try:
+            return read()
+        except (DeltaError, OSError) as error:
+            if not left or not any(words in str(error) for words in _CUT):
+                raise
+    raise AssertionError("unreachable: the last try returns or raises")
 
 
 class OpenTables:
@@ -134,7 +151,7 @@ class OpenTables:
 def _caught_up(storage: Storage, table: Table, delta: deltalake.DeltaTable) -> Snapshot:
     log = storage.shown(f"{table.name}/_delta_log")
     with plain_errors(storage, f"table {table.name}: the log in {log} cannot be read", _WHAT_TO_DO):
-        delta.update_incremental()
+        _read_whole(delta.update_incremental)
         return Snapshot(delta.version(), _active_files(table, delta), delta)
 
 

@@ -332,6 +332,14 @@ def test_an_answer_that_is_cut_is_asked_for_again(s3_lake: Lake, s3: Server, tab
         assert s3_lake.is_current(table, DAY, "of 0")
         assert ids(s3_lake, table) == trace_ids(3)
     assert verify(s3_lake) == []
+    for number, where in enumerate(("_last_checkpoint", r"_delta_log/.*\.json", "_delta_log"), 1):
+        fresh, held = Lake(s3_lake.uri), ids(s3_lake, table)
+        s3.play("GET", where, times=2, cut=True)
+        assert ids(fresh, table) == held
+        s3.play("GET", where, times=2, cut=True)
+        published(fresh, table, number)
+        assert s3_lake.is_current(table, DAY, f"of {number}")
+        s3.calm()
 
 
 @SLOW
