@@ -25,6 +25,7 @@ FIRST_DAYS = 40
 MAX_RUNTIME_S = 6 * 3600
 MAX_ROUNDS = 4
 _ENDED = ("COMPLETED", "COMPLETED_SUCCESS", "COMPLETED_FAILED", "FAILED", "CANCELED")
+_CANCELLED = "CANCELED"  # of a backfill: by a person; one that the daemon gives up is FAILED
 _RUN_ENDED = ("SUCCESS", "FAILURE", "CANCELED")
 _TRIES, _PATIENT_TRIES, _LONGEST_PAUSE_S, _TIMEOUT_S = 5, 15, 15.0, 30.0  # patience: about three minutes
 
@@ -176,17 +177,22 @@ def run_backfill(
     known = sorted({*choice.wanted, *choice.current})  # what is run can leave a day beside it behind
     left, later = _left(settings, known) if joined else (dict.fromkeys(choice.wanted, ""), {})
     before: dict[str, str] | None = None
+    launched: list[str] = []
     for number in range(MAX_ROUNDS):
         if not left or left == before:
             break
         before = left if number else None
-        groups = [[day] for day in left] if number else [list(left)]
-        launched = [_launch(ask, assets, days) for days in groups]
-        again = ", again and each in a run of its own: not complete after the run before" if number else ""
-        tell(f"launched {len(left)} day(s), {_span(list(left))}{again}")
+        alone = bool(number) and _has_failed(ask, launched)
+        launched = [_launch(ask, assets, days) for days in ([[day] for day in left] if alone else [list(left)])]
+        again = " and each in a run of its own" if alone else ""
+        told = f", again{again}: not complete after the run before" if number else ""
+        tell(f"launched {len(left)} day(s), {_span(list(left))}{told}")
         ids += launched
-        _watch(launched, ask=ask, tell=tell, poll_s=poll_s, sleep=sleep)
+        ended = _watch(launched, ask=ask, tell=tell, poll_s=poll_s, sleep=sleep)
         left, later = _left(settings, known)
+        if left and _CANCELLED in ended.values():
+            tell("the backfill was cancelled by somebody: give the command again to go on")
+            break
     runs = [run for name in ids for run in _runs(ask, name)]
     return {
         "backfills": ids,
@@ -199,6 +205,12 @@ def run_backfill(
         **_measured(runs),
         "wall_s": round(clock() - began, 1),
     }
+
+
+def _has_failed(ask: Ask, ids: Sequence[str]) -> bool:
+    """Whether a day may have failed the run that it shared. Where the daemon gave up a backfill (it restarted while the
+    code server was away), runs were cancelled and none of them failed: these days may share runs again."""
+    return any(run["status"] == "FAILURE" for name in ids for run in _runs(ask, name))
 
 
 def _in_progress(ask: Ask, days: Sequence[str]) -> list[str]:
@@ -241,9 +253,9 @@ def _ranges(days: Sequence[str]) -> list[tuple[str, str]]:
 
 def _watch(
     ids: Sequence[str], *, ask: Ask, tell: Callable[[str], None], poll_s: float, sleep: Callable[[float], None]
-) -> None:
-    """Wait until all of some backfills have ended, telling when a count changes."""
-    waiting, told = list(ids), ""
+) -> dict[str, str]:
+    """Wait until all of some backfills have ended, telling when a count changes; how each ended."""
+    waiting, told, how = list(ids), "", dict[str, str]()
     while waiting:
         states = {name: ask(_BACKFILL, {"id": name}) for name in waiting}
         counted: dict[str, int] = {}
@@ -257,10 +269,11 @@ def _watch(
         for name, state in states.items():
             if state.get("error"):
                 tell(f"backfill {name}: {state['error']['message'].strip().splitlines()[-1]}")
-        ended = [name for name, state in states.items() if state.get("status") in _ENDED]
-        waiting = [name for name in waiting if name not in ended]
+        how |= {name: state["status"] for name, state in states.items() if state.get("status") in _ENDED}
+        waiting = [name for name in waiting if name not in how]
         if waiting:
             sleep(poll_s)
+    return how
 
 
 def _runs(ask: Ask, name: str) -> list[dict[str, Any]]:

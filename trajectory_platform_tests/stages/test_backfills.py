@@ -42,9 +42,17 @@ class Dagster:
     Args:
         does: what a launched backfill of some days does to the lake.
         running: backfills in progress: id -> days.
+        run_ends, ends: statuses of a run and of a backfill in the end.
     """
 
-    def __init__(self, does: Any = None, running: dict[str, list[str]] | None = None) -> None:
+    def __init__(
+        self,
+        does: Any = None,
+        running: dict[str, list[str]] | None = None,
+        run_ends: str = "SUCCESS",
+        ends: str = "COMPLETED_SUCCESS",
+    ) -> None:
+        self._run_ends, self._ends = run_ends, ends
         self.launched: list[dict[str, Any]] = []
         self._does = does or (lambda _: None)
         self._running = running or {}
@@ -66,9 +74,9 @@ class Dagster:
             if self._asked[name] < 2:
                 return {"status": "REQUESTED", "error": None}
             self._does(self._of[name])
-            return {"status": "COMPLETED_SUCCESS", "error": None}
+            return {"status": self._ends, "error": None}
         tags = [{"key": PEAK_MEMORY, "value": "321"}]
-        return {"results": [{"runId": "r", "status": "SUCCESS", "startTime": 1.0, "endTime": 3.5, "tags": tags}]}
+        return {"results": [{"runId": "r", "status": self._run_ends, "startTime": 1.0, "endTime": 3.5, "tags": tags}]}
 
 
 def _open(name: str, days: list[str]) -> dict[str, Any]:
@@ -150,12 +158,31 @@ def test_days_that_a_bad_one_held_up_are_run_alone_once_more(days: Path, tmp_pat
         if len(asked) == 1:
             ingest(settings, asked)
 
-    facts, told = _run(settings, dagster := Dagster(does))
+    facts, told = _run(settings, dagster := Dagster(does, run_ends="FAILURE"))
     asked = [_days(one) for one in dagster.launched]
     assert asked[:5] == [DAYS, *([day] for day in DAYS)] and len(asked) < 13, "as long as it changes something"
     assert "each in a run of its own" in " ".join(told)
     assert list(facts["incomplete"]) == [DAYS[2]] and DAYS[0] in facts["complete"]
     assert DAYS[3] in facts["later"], "beside a damaged folder a day is published as incomplete"
+
+
+def test_days_of_runs_that_were_cancelled_share_runs_again(days: Path, tmp_path: Path) -> None:
+    """The daemon gives a backfill up when it starts while the code server is away: no day is to blame."""
+    settings = place(days, tmp_path)
+
+    def does(asked: list[str]) -> None:
+        ingest(settings, asked[: 2 if len(asked) == 4 else None])
+
+    facts, told = _run(settings, dagster := Dagster(does, run_ends="CANCELED", ends="FAILED"))
+    assert [len(_days(one)) for one in dagster.launched][:2] == [4, 2]
+    assert facts["incomplete"] == {} and "run of its own" not in " ".join(told)
+
+
+def test_a_backfill_that_a_person_cancelled_is_not_launched_again(days: Path, tmp_path: Path) -> None:
+    settings = place(days, tmp_path)
+    facts, told = _run(settings, dagster := Dagster(run_ends="CANCELED", ends="CANCELED"))
+    assert len(dagster.launched) == 1 and list(facts["incomplete"]) == DAYS
+    assert told[-1] == "the backfill was cancelled by somebody: give the command again to go on"
 
 
 class _Web(BaseHTTPRequestHandler):
