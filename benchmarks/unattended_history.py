@@ -38,7 +38,7 @@ from trajectory_platform_tests.deploy.unattended import SERVICES, Clock, Unatten
 from trajectory_platform_tests.stages.served_history import FAULTS, account
 
 FIRST = date(2026, 4, 20)
-AFTERWARDS = (1, 3, 15)  # days after the last one on which the clock stops again
+AFTERWARDS = (2, 15)  # days after the last one on which the clock stops again
 RATE = 6000  # requests a minute: the clock jumps, requests do not, so the limit is raised, and kept
 _ROWS = (
     "select (select count(*) from raw_traces) as raw, (select count(distinct trace_id) from raw_traces) as ids,"

@@ -16,12 +16,22 @@ import dagster as dg
 
 from trajectory_platform.defs.partitions import complete_days
 from trajectory_platform.defs.resources import Platform
-from trajectory_platform.defs.runs import MAX_TAG, REASON, Earlier, earlier, in_progress, read_cursor, since
+from trajectory_platform.defs.runs import (
+    MAX_TAG,
+    REASON,
+    Earlier,
+    earlier,
+    in_progress,
+    read_cursor,
+    read_tag,
+    since,
+)
 from trajectory_platform.defs.schedules import Clock
 from trajectory_platform.errors import PlatformError
 from trajectory_platform.sources.listed import Listed, listed
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.triggers import (
+    INCOMPLETE,
     behind,
     days_at_source,
     local_digest,
@@ -41,7 +51,7 @@ POLL_S = 60
 SETTLED_S = 120  # a folder that changed less long ago is still being written
 LOOK_S = 20.0  # of listing and reading in one tick; the rest waits for the next one
 MAX_REQUESTS = 10
-MAX_REPOLLS = 2
+MAX_REPOLLS = 6  # at once; the daily run goes before them in the queue
 TRIES = 3
 _SHOWN = 8
 
@@ -124,6 +134,13 @@ class _FolderTick:
                 self._done(day, "is ingested as its folders are now")
             elif day in busy or before.waits:
                 self._told.append(f"{day} waits for run {busy.get(day, 'requested before')}")
+            elif (
+                digest is None
+                and not before.runs
+                and (why is None or why.kind == INCOMPLETE)
+                and earlier(self._instance, read_tag(day), version).runs
+            ):
+                self._done(day, "was read as its folders are now; what comes later is repoll_open_days'")
             elif before.runs and not before.failed:
                 self._done(day, "was ingested of these folders; the rest is asked again by repoll_open_days")
             elif before.failed >= TRIES:

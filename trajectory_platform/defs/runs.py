@@ -17,6 +17,12 @@ RANGE_END = "dagster/asset_partition_range_end"
 REASON = "trajectory_platform/reason"
 MAX_TAG = 400
 
+
+def read_tag(day: str) -> str:
+    """The tag in which a run keeps the version of the folders (``triggers.version_of``) that it read for a day."""
+    return f"trajectory_platform/raw_{day}"
+
+
 IN_PROGRESS = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,

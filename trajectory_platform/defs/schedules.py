@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 HEALTH_CRON = "15 * * * *"
+PRIORITY = "dagster/priority"  # of a queued run: the newest day goes before days that are asked for again
 
 
 def status_of(running: bool) -> dg.DefaultScheduleStatus:
@@ -76,7 +77,8 @@ def _daily(ctx: StageContext, instance: dg.DagsterInstance, day: str, at: dateti
         return dg.SkipReason(f"{day} is ingested as its folder is now")
     version = version_of(day, {near: one.version for near, one in found.items()})
     reason = f"daily ingestion of {at.astimezone(UTC):%Y-%m-%d %H:%M} UTC: " + (why.text if why else "a new look at it")
-    return dg.RunRequest(run_key=f"daily:{day}:{version}", partition_key=day, tags={REASON: reason[:MAX_TAG]})
+    tags = {REASON: reason[:MAX_TAG], PRIORITY: "1"}
+    return dg.RunRequest(run_key=f"daily:{day}:{version}", partition_key=day, tags=tags)
 
 
 def health_checks(job: "UnresolvedAssetJobDefinition", *, running: bool) -> dg.ScheduleDefinition:

@@ -12,10 +12,13 @@ import dagster as dg
 import pytest
 
 from trajectory_platform.defs import day_sensors
+from trajectory_platform.defs.assets import day_asset
 from trajectory_platform.defs.day_sensors import RAW_VERSION, REPOLLS
+from trajectory_platform.defs.definitions import build_definitions
 from trajectory_platform.defs.runs import PARTITION, RANGE_END, RANGE_START, REASON
 from trajectory_platform.settings import Settings
 from trajectory_platform.sources.listed import listed
+from trajectory_platform.stages.triggers import INCOMPLETE, Behind
 from trajectory_platform_tests.defs.ticks import Ticks, utc
 from trajectory_platform_tests.stages.arena_days import DAYS, FIRST, ingest, make_days, place
 
@@ -173,11 +176,40 @@ def test_a_lake_or_root_that_cannot_be_read_keeps_the_cursor(ingested: Path, tmp
     assert "not looked at" in ticks.tick().skip_message and ticks.cursor == "{}"
 
 
+def test_folders_in_an_object_store_that_a_run_has_read_are_not_read_again(
+    days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There contents are too many to compare in a tick: runs keep which version they read, whoever asked for them."""
+    for module in (day_sensors, day_asset):
+        monkeypatch.setattr(module, "local_digest", lambda ctx: None)
+    settings = place(days, tmp_path)
+    _old(tmp_path / "days")
+    ticks = _watch(settings, last_day=date(2026, 5, 6))
+    job = build_definitions(settings, date(2026, 5, 6)).resolve_job_def(JOB)
+    every = [*DAYS, "2026-05-06"]
+    ingest(settings)
+    ingest(settings, every[-1:])
+    assert _days(ticks.tick()) == every, "nobody keeps what was read for them: a run looks"
+    for day in every:
+        assert job.execute_in_process(instance=ticks.instance, partition_key=day).success
+    incomplete = Behind("raw_traces", INCOMPLETE, "part of it can be had later")
+    monkeypatch.setattr(day_sensors, "behind", lambda ctx, day, *_: incomplete if day == DAYS[1] else None)
+    for cursor in (ticks.cursor, None):
+        ticks.cursor = cursor
+        assert not ticks.tick().run_requests
+    (tmp_path / "days" / DAYS[0] / "fresh.txt").write_text("x")
+    ticks.now = datetime.now(UTC) + timedelta(hours=1)
+    assert _days(ticks.tick()) == DAYS[:2], "the day of a folder that changed, and the one beside it"
+
+
 def _repoll(settings: Settings, now: datetime = NOW) -> Ticks:
     return Ticks(settings, "repoll_open_days", now=now)
 
 
-def test_a_day_that_ended_half_way_is_run_again_ever_more_rarely(days: Path, tmp_path: Path) -> None:
+def test_a_day_that_ended_half_way_is_run_again_ever_more_rarely(
+    days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(day_sensors, "MAX_REPOLLS", 2)
     settings = place(days, tmp_path)
     ingest(settings, DAYS[:3])
     shutil.rmtree(tmp_path / "lake" / "_manifests" / "axis_a_corpus")

@@ -25,6 +25,7 @@ def rows() -> Sequence[DayAsset]:
                 "raw_traces": "Every (run, problem) pair **judged** that UTC day: key, place, digest, state. "
                 "Reads the day's folder and the two beside it; the bytes stay where they are."
             },
+            reads_folders=True,
         ),
         DayAsset(
             stage=daily.problem_suites,

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,10 @@ import dagster as dg
 from trajectory_platform.defs.day_runs import materialise_days
 from trajectory_platform.defs.pipes import pipes_runner
 from trajectory_platform.defs.resources import Platform
-from trajectory_platform.stages.context import StageResult
+from trajectory_platform.defs.runs import read_tag
+from trajectory_platform.sources.listed import listed
+from trajectory_platform.stages.context import StageContext, StageResult, neighbours
+from trajectory_platform.stages.triggers import local_digest, version_of
 
 OWNERS = ["team:trajectory-platform"]
 
@@ -32,6 +36,7 @@ class DayAsset:
         days_per_run: how many days a backfill puts into one run; None for one run per day.
         pool: concurrency pool of heavy assets.
         own_process: the heavy part runs in a separate process through Dagster Pipes.
+        reads_folders: it reads the raw folders; the run keeps which version of them.
     """
 
     stage: Callable[..., StageResult]
@@ -43,6 +48,21 @@ class DayAsset:
     days_per_run: int | None = 5
     pool: str | None = None
     own_process: bool = False
+    reads_folders: bool = False
+
+
+def versions_to_keep(ctx: StageContext, days: Sequence[str]) -> dict[str, str]:
+    """Tag -> version of the folders of each day as they are listed before they are read.
+
+    By it ``new_raw_days`` knows that a folder in an object store was read, whoever asked for the run. Where contents
+    can be compared (local folders) nothing is kept.
+    """
+    if local_digest(ctx) is not None:
+        return {}
+    there = {found.isoformat() for found in ctx.source.days()}
+    near = sorted({one for day in days for one in neighbours(day)} & there)
+    versions = {one: listed(ctx.settings.data_root, date.fromisoformat(one)).version for one in near}
+    return {read_tag(day): version_of(day, versions) for day in days}
 
 
 def build(
@@ -76,6 +96,9 @@ def build(
         context: dg.AssetExecutionContext, platform: Platform, pipes: dg.PipesSubprocessClient
     ) -> Iterator[dg.MaterializeResult[None]]:
         stage = partial(row.stage, run=pipes_runner(context, pipes)) if row.own_process else row.stage
+        tags = versions_to_keep(platform.context, context.partition_keys) if row.reads_folders else {}
         yield from materialise_days(context, platform, stage, row.outputs)
+        if tags:
+            context.instance.add_run_tags(context.run.run_id, tags)
 
     return run
