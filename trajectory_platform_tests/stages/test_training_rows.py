@@ -18,7 +18,8 @@ from trajectory_platform.stages.checkpoints import NO_PARENT, NOT_IN_RECIPE, par
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.doctor import examine
 from trajectory_platform.stages.dry_run import dry_run_text, rehearse
-from trajectory_platform.stages.plain import told, train_days
+from trajectory_platform.stages.plain import train_days
+from trajectory_platform.stages.result_words import told
 from trajectory_platform.stages.training_rows import Feed
 from trajectory_platform.training.recipe import Recipe, load_recipe
 from trajectory_platform.training.stage_recipes import STAGES
