@@ -8,6 +8,8 @@ WORKERS ?= 2
 UI_PORT ?= 3000
 MLFLOW_VENV ?= .venv-mlflow
 MLFLOW_PORT ?= 5000
+# $(call free,PYTHON,PORT,COMMAND): ends with one line where somebody listens at the port: Dagster's daemon would stay alive.
+free = $(1) -c 'import socket, sys; port, again = sys.argv[1:]; sys.exit(socket.socket().connect_ex(("127.0.0.1", int(port))) == 0 and f"port {port} is taken: {again}{int(port) + 1}")' '$(2)' '$(3)'
 MLFLOW_VERSION := $(shell sed -n 's/^mlflow-skinny==//p' constraints.txt)
 
 export DAGSTER_DISABLE_TELEMETRY := yes
@@ -49,18 +51,21 @@ test-all: $(INSTALLED)  ## the default suite and the slow tests
 
 # Without days of your own the graph shows the demo's, so that there is something to look at.
 ui: $(INSTALLED) dagster_home/dagster.yaml  ## Dagster on 127.0.0.1:3000 (UI_PORT changes the port)
+	@$(call free,$(BIN)/python,$(UI_PORT),make ui UI_PORT=)
 	@set -a; if [ -d demo/days ] && [ ! -e data/days ] && [ ! -e data/lake ] && [ -z "$$TRAJECTORY_PLATFORM_DATA_ROOT" ]; then \
 	  echo "showing the demo's days (demo/); set TRAJECTORY_PLATFORM_DATA_ROOT for your own"; \
 	  TRAJECTORY_PLATFORM_DATA_ROOT=demo/days; TRAJECTORY_PLATFORM_LAKE_URI=demo/lake; \
 	  TRAJECTORY_PLATFORM_CHECKPOINT_ROOT=demo/checkpoints; TRAJECTORY_PLATFORM_INDEX_ROOT=demo/index; TRAJECTORY_PLATFORM_SEED=7; \
 	  TRAJECTORY_PLATFORM_FIRST_DAY=$$(ls demo/days | grep -E '^[0-9]{4}-[0-9]{2}-[0-9]{2}$$' | head -1); \
 	fi; \
+	echo "(its warning of a dagster.yaml in this folder is no fault: dagster_home/dagster.yaml, which it reads, is a link to it)"; \
 	echo "Dagster on http://127.0.0.1:$(UI_PORT) when it says 'Serving' (ten seconds on a quiet machine); the graph is at /asset-groups; Ctrl-C stops it"; \
 	PYTHONWARNINGS='$(QUIET)' DAGSTER_HOME=$(CURDIR)/dagster_home exec $(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p $(UI_PORT)
 
 # The platform only writes to MLflow (mlflow-skinny). Its web pages need the whole package, which wants another pyarrow
 # than ours: it lives in an environment of its own, in the same version, and reads the same database and artifacts.
 mlflow-ui: $(MLFLOW_VENV)/.installed  ## MLflow's pages on 127.0.0.1:5000 (MLFLOW_PORT); reads MLFLOW_TRACKING_URI or demo/mlflow.db
+	@$(call free,$(MLFLOW_VENV)/bin/python,$(MLFLOW_PORT),make mlflow-ui MLFLOW_PORT=)
 	@uri=$${MLFLOW_TRACKING_URI:-sqlite:///demo/mlflow.db}; file=$${uri#sqlite:///}; \
 	case "$$uri" in sqlite:///*) ;; *) echo "MLFLOW_TRACKING_URI is $${uri%%:*}, no SQLite file: a server has its own pages"; exit 1;; esac; \
 	if [ ! -f "$$file" ]; then echo "no database at $$file: make demo makes one, or set MLFLOW_TRACKING_URI=sqlite:///PATH"; exit 1; fi; \

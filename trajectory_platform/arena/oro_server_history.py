@@ -124,7 +124,7 @@ def load_history(root: Path, twists: Twists | None = None) -> History:
     history = History(twists=twists or Twists())
     folders = sorted(path for path in root.iterdir() if _day_of(path.name)) if root.is_dir() else []
     if not folders:
-        raise Abort(f"{root}: no day folder (YYYY-MM-DD); make some with 'trajectory-platform arena simulate'")
+        raise Abort(f"{root}: no day folder (YYYY-MM-DD); make some: 'trajectory-platform arena simulate --out DIR'")
     for folder in folders:
         day = date.fromisoformat(folder.name)
         history.days.append(day)

@@ -87,7 +87,8 @@ def arena_serve(
 
     def ready(url: str, history: History) -> None:
         shown = f"{history.days[0]} to {history.days[-1]}, {len(history.runs)} runs"
-        typer.echo(f"{url}\nserves  {shown}\nstop    Ctrl-C\nto fetch from it, in another shell:\n{_exports(url)}")
+        lines = _exports(url, str(history.days[0]), requests_per_minute)
+        typer.echo(f"{url}\nserves  {shown}\nstop    Ctrl-C\nto fetch from it, in another shell:\n{lines}")
 
     clock = ServerClock(None if at is None else _moment(at), speed)
     serve(
@@ -95,10 +96,14 @@ def arena_serve(
     )
 
 
-def _exports(url: str) -> str:
-    """Lines for a shell after which ``fetch`` and ``ingest`` ask this server; its artifacts lie on the same host."""
+def _exports(url: str, first_day: str, limit: int) -> str:
+    """Lines for a shell after which ``fetch`` and ``ingest`` ask this server; its artifacts lie on the same host.
+
+    Days begin with the first served one, and what is asked stays a tenth below the server's limit a minute.
+    """
     hosts = jsontext.dumps([urlsplit(url).hostname])
-    given = {"SOURCE": "oro_api", "API_BASE": url, "API_ARTIFACT_HOSTS": hosts}
+    given = {"SOURCE": "oro_api", "API_BASE": url, "API_ARTIFACT_HOSTS": hosts, "FIRST_DAY": first_day}
+    given["API_REQUESTS_PER_MINUTE"] = str(max(1, limit - -(-limit // 10)))
     return "\n".join(f"export TRAJECTORY_PLATFORM_{name}={shlex.quote(value)}" for name, value in given.items())
 
 

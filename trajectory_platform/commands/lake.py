@@ -7,14 +7,16 @@ from typing import Annotated, Any
 import typer
 
 from trajectory_platform.commands.opened import JsonOption, open_lake, settings
+from trajectory_platform.errors import Abort
 from trajectory_platform.output import counts_text, print_json
 
 app = typer.Typer(help="Care of the lake.", no_args_is_help=True)
+_SHOWN = 20  # files that are named to people
 
 
 @app.command("vacuum")
 def lake_vacuum(
-    dry_run: Annotated[bool, typer.Option("--dry-run/--delete", help="only say what would go")] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run/--delete", help="only say what would go, or delete it")] = True,
     checkpoints_only: Annotated[
         bool, typer.Option("--checkpoints-only", help="keep old versions only where a checkpoint names them")
     ] = False,
@@ -28,7 +30,38 @@ def lake_vacuum(
     from trajectory_platform.stages.retraction import vacuum
 
     facts = vacuum(StageContext(settings()), dry_run=dry_run, partition_versions=not checkpoints_only).__dict__
-    print_json(facts) if as_json else typer.echo(counts_text(facts))
+    print_json(facts) if as_json else typer.echo(_vacuumed(facts))
+
+
+def _vacuumed(facts: dict[str, Any]) -> str:
+    """What a vacuum removed or would remove, with the versions as ranges; ``--json`` names every file."""
+    names, size = facts["removed"], f"{facts['removed_bytes'] / 1e6:,.1f} MB"
+    if not facts["dry_run"]:
+        lines = [
+            f"{len(names):,} files were deleted, {size}" if names else "nothing was deleted: nothing is superfluous"
+        ]
+    elif names:
+        lines = [f"nothing was deleted: {len(names):,} files, {size}, are superfluous; --delete removes them"]
+    else:
+        lines = ["nothing was deleted: nothing is superfluous, so --delete would remove nothing either"]
+    lines += [f"  {name}" for name in names[:_SHOWN]]
+    lines += [f"  and {len(names) - _SHOWN:,} more (--json names all)"] if len(names) > _SHOWN else []
+    for key, words in (("kept_versions", "kept versions"), ("missing_versions", "versions named but not in the log")):
+        lines += [f"{words}:"] if facts[key] else []
+        lines += [f"  {table:<20} {_ranges(versions)}" for table, versions in facts[key].items()]
+    rest = {name: facts[name] for name in ("broken_versions", "unreadable") if facts[name]}
+    return "\n".join([*lines, *([counts_text(rest)] if rest else [])])
+
+
+def _ranges(numbers: list[int]) -> str:
+    """``0, 2-5`` for [0, 2, 3, 4, 5]."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
 @app.command("purge")
@@ -57,13 +90,17 @@ def lake_verify(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Re-read every published day and compare it with its manifest. Exits with 1 where something is damaged."""
+    """Re-read every published day and compare it with its manifest.
+
+    Exits with 1 where something is damaged, with 2 where nothing is published.
+    """
     from trajectory_platform.lake.verification import verify
 
     lake = open_lake()
     damages = [damage.__dict__ for damage in verify(lake, invalidate=invalidate)]
     lines = [f"{one['table']} {one['day'] or ''}".rstrip() + f": {one['reason']}: {one['detail']}" for one in damages]
-    print_json({"damaged": damages}) if as_json else typer.echo("\n".join(lines) or _sound(lake))
+    sound = "" if damages else _sound(lake)
+    print_json({"damaged": damages}) if as_json else typer.echo("\n".join(lines) or sound)
     if damages:
         made = "are not current any more: run them again" if invalidate else "stay as they are without --invalidate"
         typer.echo(f"the days named {made}", err=True)
@@ -74,7 +111,9 @@ def _sound(lake: Any) -> str:
     from trajectory_platform.lake.tables import TABLES
 
     days = {day for table in TABLES for day in lake.days(table)}
-    return f"every published day holds ({len(days)} days)" if days else f"nothing is published in {lake.uri}"
+    if not days:
+        raise Abort(f"nothing is published in {lake.uri}")
+    return f"every published day holds ({len(days)} days)"
 
 
 @app.command("backup")

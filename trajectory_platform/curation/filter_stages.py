@@ -218,7 +218,7 @@ ROW_STAGE_TABLE: tuple[FilterStage, ...] = (
         (
             ("axis_b", "code made the calls"),
             ("axis_mixed", "some of the calls were the model's"),
-            ("axis_unknown", "the request log is absent, cut or cannot be true; see by_era"),
+            ("axis_unknown", "the request log is absent, cut or cannot be true"),
             ("axis_theatre", "the calls stood verbatim in the prompt: the model was told to repeat them"),
             ("axis_log_suspect", "the log contradicts itself, or lists calls of which few were made; see the detail"),
         ),

@@ -239,7 +239,7 @@ def _entry(pairs: list[Pair], ks: Sequence[int], how: Resampling) -> dict[str, A
         "smallest_detectable": smallest_detectable(gains, sizes),
     }
     entry["verdict"] = _verdict(entry)
-    return {**entry, "words": _words(entry)}
+    return {**entry, "words": words(entry)}
 
 
 def _minus(theirs: Column, ours: Column) -> Column:
@@ -266,28 +266,33 @@ def _verdict(entry: Mapping[str, Any]) -> str:
     return "better" if interval["low"] > 0 else "worse"
 
 
-def _words(entry: Mapping[str, Any]) -> list[str]:
-    """What the numbers say, for people; differences in percentage points."""
+def words(entry: Mapping[str, Any], *, a: str = "a", b: str = "b", marked: bool = True) -> list[str]:
+    """What the numbers of an entry of ``compare`` say, for people; differences in percentage points.
+
+    Args:
+        a, b: what the sides are called.
+        marked: an asterisk stands at the interval of the difference, so it is explained.
+    """
     difference, limit = entry["difference"], entry["smallest_detectable"]
     p_value = entry["tests"]["mean_over_clusters"]["p_value"]
-    words = [
-        f"b minus a: {100 * difference['value']:+.1f} points on {entry['problems']} problems in "
+    said = [
+        f"{b} minus {a}: {100 * difference['value']:+.1f} points on {entry['problems']} problems in "
         f"{entry['clusters']} clusters"
     ]
     interval = difference["interval"]
     if interval is None:
-        return [*words, "fewer than two clusters: nothing can be said about other problems"]
+        return [*said, "fewer than two clusters: nothing can be said about other problems"]
     if entry["verdict"] == "undecided":
-        words.append(f"undecided: no difference is shown (p = {p_value:.3g} over clusters)")
+        said.append(f"undecided: no difference is shown (p = {p_value:.3g} over clusters)")
     else:
-        words.append(f"b is {entry['verdict']}: the interval excludes no difference, p = {p_value:.3g} over clusters")
-    sees = "surely sees" if limit["upper_bound"] else "can only see"
-    words.append(
+        said.append(f"{b} is {entry['verdict']}: the interval excludes no difference, p = {p_value:.3g} over clusters")
+    sees = "sees" if limit["upper_bound"] else "can only see"
+    said.append(
         f"this evaluation {sees} differences above {100 * limit['value']:.1f} points "
         f"({limit['power']:.0%} power at the 5 % level)"
     )
-    if interval["note"]:
-        words.append(f"* {interval['note']}")
+    if marked and interval["note"]:
+        said.append(f"* {interval['note']}")
     if entry["state"] == "thin":
-        words.append(f"thin: only {entry['clusters']} clusters, too few for a firm interval")
-    return words
+        said.append(f"thin: only {entry['clusters']} clusters, too few for a firm interval")
+    return said

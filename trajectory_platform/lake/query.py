@@ -73,7 +73,7 @@ def sql(
             for name in named:
                 if fault := damaged(lake.storage, TABLES[name], files[name] if _about_files(error) else []):
                     raise fault from error
-            raise Abort(f"the query failed: {first_line(error)}") from error
+            raise Abort(f"the query failed: {first_line(error)}{_hint(error)}") from error
 
 
 def _register(
@@ -143,6 +143,16 @@ def _one_select(connection: duckdb.DuckDBPyConnection, text: str) -> Any:
     if statements[0].type != duckdb.StatementType.SELECT:
         raise Abort(f"only SELECT is allowed here, not {statements[0].type.name}")
     return statements[0]
+
+
+def _hint(error: BaseException) -> str:
+    """Where to read the name that a query got wrong; "" for what is no unknown table or column."""
+    import duckdb
+
+    if isinstance(error, duckdb.CatalogException) and "Table with name" in str(error):
+        return "; 'show tables' lists what there is"
+    unknown = isinstance(error, duckdb.BinderException) and "Referenced column" in str(error)
+    return "; 'describe TABLE' lists the columns of one" if unknown else ""
 
 
 def _about_files(error: BaseException) -> bool:

@@ -100,13 +100,18 @@ def trace_text(answer: Mapping[str, Any]) -> str:
         )
         lines.append(f"  {step['stage']}: {step['decision']}{why}" + (f"; {facts}" if facts else ""))
     if answer["fed"]:
-        lines += [f"  fed {row['checkpoint_id']} as {row['role']}, weight {row['weight']:g}" for row in answer["fed"]]
+        lines += [f"  fed {row['checkpoint_id']} as {row['role']}, {used(row['weight'])}" for row in answer["fed"]]
     else:
         lines.append("  fed no checkpoint")
     lines += [f"  inherited by {row['checkpoint_id']} from {', '.join(row['from'])}" for row in answer["inherited"]]
     for name, turns in answer["scored_in"].items():
         lines.append(f"  scored {name} on {turns} of its turns")
     return "\n".join(_plain(line) for line in lines)
+
+
+def used(weight: float) -> str:
+    """The weight of a row in words: how often its training used it, a part of a time where only some turns were."""
+    return "used once" if weight == 1 else f"used {weight:g} times"
 
 
 def retraction_text(answer: Mapping[str, Any]) -> str:

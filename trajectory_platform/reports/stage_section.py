@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trajectory_platform.reports.escape import html_text
-from trajectory_platform.reports.tables import Column, Row, table, with_interval
+from trajectory_platform.reports.tables import Column, Row, footnote, table, with_interval
 
 
 def stages_table(rows: Sequence[Row]) -> str:
@@ -35,7 +35,8 @@ def stages_table(rows: Sequence[Row]) -> str:
     ]
     shown = [_row(row, ks) for row in rows]
     parts = [_filled(columns, shown) for columns in (scores, conduct)]
-    return f'<div class="stages">{"".join(parts)}</div>'
+    notes = footnote(rows, ("success", "process", "difference"))
+    return f'<div class="stages">{parts[0]}{notes}{parts[1]}</div>'
 
 
 def _filled(columns: Sequence[Column], rows: Sequence[Row]) -> str:
@@ -81,4 +82,5 @@ def _gain(row: Row) -> str | None:
 
 def _between(row: Row, name: str, scale: float, form: str) -> str:
     low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
-    return "" if low is None or high is None else f" ({low * scale:{form}} to {high * scale:{form}})"
+    mark = "*" if row.get(f"{name}_note") else ""
+    return "" if low is None or high is None else f" ({low * scale:{form}} to {high * scale:{form}}){mark}"

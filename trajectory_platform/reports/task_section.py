@@ -8,7 +8,7 @@ from trajectory_platform.reports import figures
 from trajectory_platform.reports.data import ReportData
 from trajectory_platform.reports.escape import html_text
 from trajectory_platform.reports.stage_section import stages_table
-from trajectory_platform.reports.tables import Column, Row, folded, nothing, table, with_interval
+from trajectory_platform.reports.tables import Column, Row, folded, footnote, nothing, table, with_interval
 
 
 def tasks_section(data: ReportData, add: Callable[[figures.Figure, str], str]) -> str:
@@ -52,6 +52,7 @@ def tasks_section(data: ReportData, add: Callable[[figures.Figure, str], str]) -
         + (f"<h3>Stage by stage</h3>{stages_table(data.stages)}" if data.stages else "")
         + add(figures.tasks_figure(data.tasks), "Success in the sandbox per category and policy, with intervals")
         + table(columns, rows)
+        + footnote(data.tasks, ("success",))
         + _pairs(data)
         + folded("How they went about it", table(conduct, rows))
     )
@@ -73,14 +74,22 @@ def _pairs(data: ReportData) -> str:
     rows = [
         {
             **row,
-            "shown": _points(row, "difference"),
+            "shown": _marked(_points(row, "difference"), row, "difference"),
             "seen": _plain_points(row.get("detectable")),
-            "process_shown": _signed(row.get("process"), row.get("process_low"), row.get("process_high")),
+            "process_shown": _marked(
+                _signed(row.get("process"), row.get("process_low"), row.get("process_high")), row, "process"
+            ),
         }
         for row in data.task_pairs
     ]
     words = "".join(f"<p>{html_text(sentence)}</p>" for sentence in data.task_words)
-    return f"<h3>Before and after training, on the same problems</h3>{table(columns, rows)}{words}"
+    notes = footnote(data.task_pairs, ("difference", "process"))
+    return f"<h3>Before and after training, on the same problems</h3>{table(columns, rows)}{notes}{words}"
+
+
+def _marked(shown: str | None, row: Row, key: str) -> str | None:
+    """With an asterisk where ``footnote`` explains one."""
+    return f"{shown}*" if shown is not None and footnote((row,), (key,)) else shown
 
 
 def _signed(value: float | None, low: float | None = None, high: float | None = None) -> str | None:

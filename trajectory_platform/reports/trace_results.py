@@ -64,7 +64,8 @@ def result_html(text: str | None, *, chosen: Collection[str], wanted: Collection
     if not rows:
         return '<p class="muted">an empty list</p>'
     body = _table(rows, chosen, wanted)
-    marked = "".join(_marks(name, chosen, wanted) for name in dict.fromkeys(str(row.get("product_id")) for row in rows))
+    names = dict.fromkeys(str(row.get("product_id")) for row in rows)
+    marked = " ".join(marks for name in names if (marks := _marks(name, chosen, wanted)))
     count = f"{len(rows):,} {'row' if len(rows) == 1 else 'rows'}"
     return (
         f'<details class="rows"{"" if folded or len(rows) > OPEN_ROWS else " open"}>'
@@ -83,7 +84,7 @@ def ids_html(ids: Sequence[str], *, chosen: Collection[str] = (), wanted: Collec
 def _marks(name: str, chosen: Collection[str], wanted: Collection[str]) -> str:
     marks = [("good", "wanted")] if name in wanted else []
     marks += [("chosen", "recommended")] if name in chosen else []
-    return "".join(f'<span class="mark {kind}">{word}</span>' for kind, word in marks)
+    return " ".join(f'<span class="mark {kind}">{word}</span>' for kind, word in marks)
 
 
 def _value(text: str) -> Any:
@@ -111,7 +112,8 @@ def _table(rows: Sequence[Mapping[str, Any]], chosen: Collection[str], wanted: C
         product = str(row.get("product_id"))
         marks = _marks(product, chosen, wanted)
         cells = "".join(
-            f"<td{_kind(name)}>{_cell(row.get(name))}{marks if name == 'product_id' else ''}</td>" for name in names
+            f"<td{_kind(name)}>{_cell(row.get(name))}{f' {marks}' if marks and name == 'product_id' else ''}</td>"
+            for name in names
         )
         body.append(f"<tr{' class=chosen' if product in chosen else ''}>{cells}</tr>")
     return (

@@ -12,11 +12,11 @@ from trajectory_platform.reports.escape import html_text
 from trajectory_platform.reports.tables import Column, folded, nothing, table
 
 _SEEN: list[Column] = [
-    ("checkpoint_id", "checkpoint", "word"),
-    ("all", "all problems", "word"),
-    ("clean", "clean", "word"),
-    ("near", "clean, but near a trained one", "word"),
-    ("contaminated", "contaminated", "word"),
+    ("checkpoint_id", "checkpoint", "text"),
+    ("all", "all problems", "text"),
+    ("clean", "clean", "text"),
+    ("near", "clean, but near a trained one", "text"),
+    ("contaminated", "contaminated", "text"),
     ("flags", "flagged for", "text"),
 ]
 
@@ -52,7 +52,8 @@ def contamination_section(data: ReportData) -> str:
     return (
         '<p class="muted">A problem is contaminated for a checkpoint when the checkpoint was trained on its leak '
         "cluster, by the clusters of today: a merge or a late reward counts for old checkpoints too. Quote the clean "
-        "score.</p>" + table(_SEEN, rows)
+        "score. Near is alike without proof of a variant.</p>"
+        f'<div class="seen">{table(_SEEN, rows)}</div>'
     )
 
 

@@ -75,7 +75,9 @@ def _resumed(run: Mapping[str, Any], report: Row | None) -> str:
 
 
 def _hardware(hardware: Mapping[str, Any]) -> str:
-    told = [f"profile {hardware.get('profile')}", f"{hardware.get('processes')} process(es)", hardware.get("precision")]
+    count = hardware.get("processes")
+    processes = None if count is None else f"{count} {'process' if count == 1 else 'processes'}"
+    told = [f"profile {hardware.get('profile')}", processes, hardware.get("precision")]
     return ", ".join(str(part) for part in told if part)
 
 

@@ -197,9 +197,9 @@ def score_row(entry: Mapping[str, Any]) -> Row:
 
 
 def valued(name: str, score: Mapping[str, Any]) -> Row:
-    """``{name, name_low, name_high}`` of a score with its interval."""
-    ends = _ends(score)
-    return {name: score["value"], f"{name}_low": ends["low"], f"{name}_high": ends["high"]}
+    """``{name, name_low, name_high, name_note}`` of a score with its interval."""
+    ends, note = _ends(score), (score["interval"] or {}).get("note")
+    return {name: score["value"], f"{name}_low": ends["low"], f"{name}_high": ends["high"], f"{name}_note": note}
 
 
 def _ends(score: Mapping[str, Any]) -> Row:

@@ -9,6 +9,7 @@ from trajectory_platform.stages.checkpoint_scores import action_row
 from trajectory_platform.stages.checkpoints import current_checkpoint
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.evaluations import EVALUATIONS, evaluated_rows, looks_line
+from trajectory_platform.stages.result_words import singular
 from trajectory_platform.stages.stage_table import resampling, stage_lines, stage_rows
 from trajectory_platform.stages.text import shown
 
@@ -27,6 +28,8 @@ FUNNEL_STEPS = (
     ("no copied strategy", "strategy"),
     ("within the caps", "caps"),
 )
+
+FUNNEL_TITLE = "funnel (pairs of run and problem)"
 
 
 def funnel_steps(summary: dict[str, Any]) -> list[tuple[str, int]]:
@@ -60,11 +63,12 @@ def funnel_text(ctx: StageContext) -> str:
         labels.extend(label for label, _ in steps if label not in labels)
     table = {label: [dict(steps).get(label, 0) for steps in per_day.values()] for label in labels}
     top = max(1, sum(table[labels[0]]))
-    lines = ["funnel (traces)         " + "".join(f"{day[5:]:>8}" for day in per_day) + "     all"]
+    width = max(24, len(FUNNEL_TITLE) + 1)
+    lines = [f"{FUNNEL_TITLE:<{width}}" + "".join(f"{day[5:]:>8}" for day in per_day) + "     all"]
     for label in labels:
         total = sum(table[label])
         bar = "█" * round(28 * total / top)
-        lines.append(f"{label:<24}" + "".join(f"{count:>8}" for count in table[label]) + f"{total:>8}  {bar}")
+        lines.append(f"{label:<{width}}" + "".join(f"{count:>8}" for count in table[label]) + f"{total:>8}  {bar}")
     return "\n".join(lines)
 
 
@@ -78,8 +82,8 @@ def splits_text(ctx: StageContext, day: str) -> str:
     return "\n".join(
         (
             f"leak clusters as of {day}",
-            f"  {c['problems']} problems in {c['clusters']} clusters "
-            f"({c['clusters_of_several']} with several, largest {c['largest_cluster']})",
+            singular(f"  {c['problems']} problems in {c['clusters']} clusters ")
+            + f"({c['clusters_of_several']} with several, largest {c['largest_cluster']})",
             f"  problems   train {c['pool_train']}  dev {c['pool_dev']}  sealed {c['pool_sealed']}",
             f"  traces     train {s['pool_train']}  dev {s['pool_dev']}  sealed {s['pool_sealed']}",
         )
@@ -110,7 +114,7 @@ def scores_text(ctx: StageContext, day: str) -> str:
 
     lines = metric_lines(score_metrics(ctx, day))
     heading = f"next action on dev traces, teacher-forced, as of {day}"
-    return "\n".join([heading, *(f"  {line}" for line in lines), "", tasks_text(ctx, day)])
+    return "\n".join([heading, *(f"  {singular(line)}" for line in lines), "", tasks_text(ctx, day)])
 
 
 def task_metrics_of(ctx: StageContext, day: str) -> dict[str, dict[str, Any]]:
@@ -123,26 +127,27 @@ def task_metrics_of(ctx: StageContext, day: str) -> dict[str, dict[str, Any]]:
 
 
 def task_comparison(ctx: StageContext, day: str) -> dict[str, Any] | None:
-    """The last stage of training that was evaluated beside the untrained model (``comparison.compare``); None without
-    both."""
+    """The last stage of training that was evaluated beside the untrained model: ``comparison.compare`` and the names of
+    the two ``stages``; None without both."""
     from trajectory_platform.evaluation.comparison import compare
 
     sides = [
-        (row.untrained, [one for one in evaluated_rows(ctx, day, row) if one["outcome"] != "no_reward"])
+        (row, rows)
         for row in EVALUATIONS
+        if (rows := [one for one in evaluated_rows(ctx, day, row) if one["outcome"] != "no_reward"])
     ]
-    before = next((rows for untrained, rows in sides if untrained), [])
-    after: list[dict[str, Any]] = next((rows for untrained, rows in reversed(sides) if rows and not untrained), [])
-    return compare(before, after, **resampling(ctx)) if before and after else None
+    before = next((side for side in sides if side[0].untrained), None)
+    after = next((side for side in reversed(sides) if not side[0].untrained), None)
+    if before is None or after is None:
+        return None
+    return compare(before[1], after[1], **resampling(ctx)) | {"stages": (before[0].stage, after[0].stage)}
 
 
 def tasks_text(ctx: StageContext, day: str) -> str:
     """Success in the sandbox, stage by stage, and what the comparison of the last with the untrained model says."""
     lines = [f"success in the sandbox on held-out problems, strict, as of {day}"]
     lines += [f"  {line}" for line in stage_lines(stage_rows(ctx, day))]
-    comparison = task_comparison(ctx, day)
-    if comparison is not None:
-        lines += [f"  {shown(words)}" for words in report_words(comparison)]
+    lines += [f"  {shown(words)}" for words in report_words(task_comparison(ctx, day))]
     return "\n".join(lines)
 
 
@@ -215,11 +220,15 @@ def report_pairs(comparison: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 def _difference(name: str, score: dict[str, Any]) -> dict[str, Any]:
     interval = score["interval"] or {}
-    return {name: score["value"], f"{name}_low": interval.get("low"), f"{name}_high": interval.get("high")}
+    ends = {f"{name}_low": interval.get("low"), f"{name}_high": interval.get("high")}
+    return {name: score["value"], **ends, f"{name}_note": interval.get("note")}
 
 
 def report_words(comparison: dict[str, Any] | None) -> list[str]:
-    """What the comparison allows to say, beginning with who is who."""
+    """What the comparison allows to say, the sides called by their stages; asterisks are explained at the tables."""
+    from trajectory_platform.evaluation.comparison import words
+
     if comparison is None:
         return []
-    return [f"a is {comparison['a']}, b is {comparison['b']}", *comparison["overall"]["words"]]
+    before, after = comparison["stages"]
+    return [singular(line) for line in words(comparison["overall"], a=before, b=after, marked=False)]

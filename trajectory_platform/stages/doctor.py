@@ -86,7 +86,7 @@ def _source(settings: Settings) -> list[Finding]:
         return [_finding("source", "error", f"{settings.data_root}: {error}", "check TRAJECTORY_PLATFORM_DATA_ROOT")]
     if not days:
         fetch = "trajectory-platform fetch, " if settings.source == "oro_api" else ""
-        todo = f"{fetch}trajectory-platform arena simulate, or set TRAJECTORY_PLATFORM_DATA_ROOT"
+        todo = f"{fetch}trajectory-platform arena simulate --out DIR, or set TRAJECTORY_PLATFORM_DATA_ROOT"
         return [_finding("source", "note", f"{settings.data_root}: no day folders", todo)]
     told = f"{settings.data_root}: {len(days)} days, {days[0]} to {days[-1]}"
     return [_finding("source", "ok", told), _catalogue(settings, catalogues)]

@@ -263,6 +263,12 @@ def _of_files(ctx: StageContext, suites: Sequence[Path], pool: str) -> tuple[lis
     from trajectory_platform.lake.sealing import sealed
     from trajectory_platform.splits.suite_files import read_suite_files
 
+    for path in suites:
+        if not path.is_file():
+            raise Abort(
+                f"cannot read suite file {path}: no such file; --suites takes the path of a file, as "
+                "DAY_FOLDER/suite.json, and --pool benchmark:NAME a benchmark of the settings"
+            )
     placed = place_files(ctx.settings, suites)
     seal = sealed(ctx.lake)
     keys = seal.keys if seal is not None else frozenset()

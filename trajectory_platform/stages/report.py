@@ -239,6 +239,7 @@ def _listed(counts: dict[str, Any]) -> str:
 
 def _lineage(ctx: StageContext, as_of: str) -> tuple[str, list[dict[str, Any]]]:
     from trajectory_platform.lineage import questions
+    from trajectory_platform.lineage.words import used
 
     first = example_trace(ctx, as_of)
     facts = questions.about_trace(ctx.lake, first) if first else None
@@ -257,7 +258,7 @@ def _lineage(ctx: StageContext, as_of: str) -> tuple[str, list[dict[str, Any]]]:
         for step in facts["steps"]
     ]
     fed = [
-        {"step": "checkpoint", "value": row["checkpoint_id"], "detail": f"{row['role']}, weight {row['weight']:g}"}
+        {"step": "checkpoint", "value": row["checkpoint_id"], "detail": f"{row['role']}, {used(row['weight'])}"}
         for row in facts["fed"]
     ]
     return first, [*steps, *fed]

@@ -20,6 +20,7 @@ _ONE = re.compile(
     r"(?<![\d,.-])1 ((?:leak |dev |training |held-out |distinct )?)(artifacts|attempts|checkpoints|clusters|days"
     r"|failures|miners|pairs|problems|requests|rows|runs|steps|strategies|successes|suites|tokens|traces|turns)\b"
 )
+FETCHED = "fetched_day"
 _FINE = ("ok", "trained", "reused", "thin")
 
 
@@ -64,8 +65,9 @@ _GENERATED = Words(
 _WORDS: dict[str, Words] = {
     "raw_traces": Words(
         (
-            "{raw_rows:,} pairs of run and problem judged that day in {runs:,} runs",
+            "{raw_rows:,} pairs of run and problem judged that day",
             "?{moved_in:,} of them from the folders beside it",
+            "?{runs:,} runs in its own folder",
             "?{moved_out:,} more of its own folder belong to other days",
             "?{runs_without_problems:,} runs without problems",
             "?{awaited:,} not fetched yet",
@@ -122,7 +124,7 @@ _WORDS: dict[str, Words] = {
         (
             "{checkpoints:,} checkpoints, {flagged_checkpoints:,} flagged",
             "{clean:,} of {rows:,} held-out problems clean",
-            "?{near:,} near a trained one",
+            "?{near:,} near a trained one (alike, no proven variant)",
             "?{same_cluster:,} in the cluster of a trained one",
             "?{stale_traces:,} training traces withdrawn since",
         )
@@ -154,6 +156,8 @@ def outside_recipe(ctx: StageContext, result: StageResult) -> bool:
 def words_of(stage: str, summary: Mapping[str, Any]) -> str:
     """A summary in words; one of a stage without words as its counts by name (``told``)."""
     found = words_for(stage)
+    if stage == FETCHED and "pairs" in summary:
+        return f"{str(summary['state']).replace('_', ' ')}: {'; '.join(fetch_lines(summary))}"
     if found is None:
         return told(summary)
     ended = [str(summary[name]) for name in ("status", "state") if (summary.get(name) or "ok") not in _FINE]
@@ -199,7 +203,7 @@ def fetch_lines(summary: Mapping[str, Any]) -> list[str]:
     lines += [f"not here: {holes}"] if holes else []
     ends = [f"stopped early: {summary['stopped']}"] if summary["stopped"] else []
     ends += [f"next look {summary['next_look'][:16].replace('T', ' ')} UTC"] if summary["next_look"] else []
-    return [_one(line) for line in lines] + (["; ".join(ends)] if ends else [])
+    return [singular(line) for line in lines] + (["; ".join(ends)] if ends else [])
 
 
 def _short(value: float | str) -> str:
@@ -216,22 +220,22 @@ def _clause(template: str, summary: Mapping[str, Any]) -> str:
     ):
         return ""
     try:
-        return _one(pattern.format_map(summary))
+        return singular(pattern.format_map(summary))
     except (OverflowError, ValueError):  # a whole number that no share, or no text, can be made of
         return ""
 
 
-def _one(text: str) -> str:
+def singular(text: str) -> str:
     """Nouns behind a 1 in the singular."""
 
-    def singular(found: re.Match[str]) -> str:
+    def alone(found: re.Match[str]) -> str:
         noun = found[2]
         for many, single in (("ies", "y"), ("sses", "ss"), ("s", "")):
             if noun.endswith(many):
                 return f"1 {found[1]}{noun.removesuffix(many)}{single}"
         return found[0]
 
-    return _ONE.sub(singular, text)
+    return _ONE.sub(alone, text)
 
 
 def _group(prefix: str, what: str, summary: Mapping[str, Any]) -> str:

@@ -98,7 +98,8 @@ def _paired(before: tuple[str, list[Row]], rows: list[Row], how: Row) -> Row:
 
 
 def stage_lines(rows: list[Row]) -> list[str]:
-    """The table for people; stages that were not run or not in the recipe are left out but for their reason."""
+    """The table for people, what its asterisks mean below it; stages that were not run or not in the recipe are left
+    out but for their reason."""
     shown = [row for row in rows if row["reason"] != NOT_IN_RECIPE and row["state"] != NOT_RUN]
     ks = sorted({k for row in shown for k, value in row.get("pass_at", {}).items() if value is not None})
     heads = ("stage", "success", *(f"pass@{k}" for k in ks), "process", "conduct", "halluc.", "cut", "problems", "gain")
@@ -108,6 +109,8 @@ def stage_lines(rows: list[Row]) -> list[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in table
     ]
     lines = lines if len(table) > 1 else []
+    notes = [row.get(f"{name}_note") for row in shown for name in ("success", "process", "difference")]
+    lines += [f"* {note}" for note in dict.fromkeys(notes) if note]
     for row in shown:
         if "success" not in row:
             why = f" ({row['reason']})" if row["reason"] else ""
@@ -130,14 +133,15 @@ def _cells(row: Row, ks: list[int]) -> tuple[str, ...]:
         "-" if row["conduct"] is None else f"{row['conduct']:.2f}",
         _share(row["hallucinated"]),
         _share(row["truncated"]),
-        f"{row['problems']} in {row['clusters']} clusters{remark}",
+        f"{row['problems']} in {row['clusters']} {'cluster' if row['clusters'] == 1 else 'clusters'}{remark}",
         gain,
     )
 
 
 def _between(row: Row, name: str, scale: float, form: str) -> str:
     low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return "" if low is None or high is None else f" [{low * scale:{form}}, {high * scale:{form}}]"
+    mark = "*" if row.get(f"{name}_note") else ""
+    return "" if low is None or high is None else f" [{low * scale:{form}}, {high * scale:{form}}]{mark}"
 
 
 def _share(value: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,11 @@ from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.catalogue import catalogue_place, judged_without
 from trajectory_platform.stages.checkpoints import NOT_IN_RECIPE, current_checkpoint, last_checkpoint
-from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.context import StageContext, neighbours
 from trajectory_platform.stages.evaluations import EVALUATIONS
 from trajectory_platform.stages.fetching import utc_now
 from trajectory_platform.stages.text import shown
+from trajectory_platform.stages.triggers import INCOMPLETE, behind, near_source, published
 from trajectory_platform.training.resume import PROGRESS
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def lake_status(settings: Settings, *, clock: Callable[[], datetime] = utc_now) 
             }
         )
     checkpoint = newest_checkpoint(ctx)
-    step, because = _next_step(ctx, days)
+    step, because = _next_step(ctx, days, clock())
     return {
         "lake": settings.lake_uri,
         "source": settings.data_root,
@@ -240,7 +241,7 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _next_step(ctx: StageContext, days: list[dict[str, Any]]) -> tuple[str, str | None]:
+def _next_step(ctx: StageContext, days: list[dict[str, Any]], now: datetime) -> tuple[str, str | None]:
     """(the command to run next, or that there is none; what it would mend)."""
     from trajectory_platform.training.recipe import load_recipe
 
@@ -249,7 +250,7 @@ def _next_step(ctx: StageContext, days: list[dict[str, Any]]) -> tuple[str, str 
         day["day"] for day in days if day["in_source"] and day["state"] != "complete" and not day["waits_until"]
     ]
     if not days:
-        return "no days yet: 'trajectory-platform arena simulate' or set TRAJECTORY_PLATFORM_DATA_ROOT", None
+        return "no days yet: 'trajectory-platform arena simulate --out DIR' or set TRAJECTORY_PLATFORM_DATA_ROOT", None
     if open_days:
         return f"trajectory-platform ingest --from {open_days[0]} --to {open_days[-1]}", None
     newest = days[-1]["day"]
@@ -264,14 +265,32 @@ def _next_step(ctx: StageContext, days: list[dict[str, Any]]) -> tuple[str, str 
     if first is not None and not first.summary.get("checkpoint_id"):
         reason = first.summary.get("reason") or "no rows"
         return f"nothing to train as of {newest} ({reason}): ingest more days", None
-    why = _lacking(ctx, newest, stages, tried)
+    why = _lacking(ctx, newest, recipe, tried)
     if why is not None:
         wanted = stages[0] if len(stages) == 1 else "all"
         return f"trajectory-platform train {wanted} --as-of {newest}", f"recipe {shown(recipe.name)}: {why}"
     done = f"recipe {shown(recipe.name)} was trained on {newest} as far as it could, evaluated and traced"
     if waiting:
         return f"nothing before {min(waiting)}: the API has not published all of {len(waiting)} days yet", done
+    if others := _not_reconciled(ctx, now):
+        named = f"not as the source lists them: {', '.join(others)}; a folder also has pairs of the days beside it"
+        known = {day["day"] for day in days if day["in_source"]} | {others[0]}
+        read = [day for day in neighbours(others[0]) if day in known]  # those beside it are made of its problems too
+        return f"trajectory-platform ingest --from {read[0]} --to {read[-1]}", named
     return "nothing: everything is ingested", done
+
+
+def _not_reconciled(ctx: StageContext, now: datetime) -> list[str]:
+    """The days that the check ``source_is_reconciled`` names without looking into folders, but those that wait.
+
+    Pairs of a folder that were judged on the day before or after it belong to that day, which may have no folder.
+    """
+    first, today = ctx.settings.first_day.isoformat(), now.date().isoformat()
+    source = ctx.source.days()
+    beside = {near for day in source for near in neighbours(day.isoformat())}
+    chain = published(ctx)
+    found = {day: behind(ctx, day, chain) for day in near_source(source, [d for d in beside if first <= d < today])}
+    return [day for day, why in found.items() if why is not None and why.kind != INCOMPLETE]
 
 
 def _recorded(recipe: Recipe, stage: str) -> Any:
@@ -279,11 +298,24 @@ def _recorded(recipe: Recipe, stage: str) -> Any:
     return jsontext.parse(jsontext.dumps(recipe.identity(stage)).encode()).value
 
 
-def _lacking(ctx: StageContext, day: str, stages: Sequence[str], tried: dict[str, Manifest]) -> str | None:
+def _trained_before(ctx: StageContext, day: str, recipe: Recipe) -> set[str]:
+    """The stages of a recipe that have a checkpoint of an earlier day."""
+    recorded = {stage: _recorded(recipe, stage) for stage in recipe.names()}
+    return {
+        one.part["stage"]
+        for one in ctx.lake.manifests(tables.CHECKPOINTS)
+        if one.day < day and one.summary.get("checkpoint_id")
+        if one.part["stage"] in recorded and one.settings.get("recipe") == recorded[one.part["stage"]]
+    }
+
+
+def _lacking(ctx: StageContext, day: str, recipe: Recipe, tried: dict[str, Manifest]) -> str | None:
     """The first thing that a run as of a day has not made yet; None when it ended."""
+    stages = recipe.names()
     for stage in stages:
         if stage not in tried:
-            return f"no {stage} checkpoint yet"
+            older = stage in _trained_before(ctx, day, recipe)
+            return f"{stage} has older checkpoints, none as of {day}" if older else f"no {stage} checkpoint yet"
         name = tried[stage].summary.get("checkpoint_id")
         scored = ctx.lake.manifest(tables.EVAL_SCORES, day, {"stage": stage})
         if name and (scored is None or scored.summary.get("checkpoint_id") != name):

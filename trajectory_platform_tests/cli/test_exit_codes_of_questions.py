@@ -28,6 +28,8 @@ ASKED = [
     "leaks pools",
     "leaks benchmark nobody",
     "leaks explain a b",
+    "lake verify",
+    "lake verify --json",
     "traces show no:body",
 ]
 
@@ -47,7 +49,7 @@ def test_nothing_there_is_wrong_use(
     assert said.err.startswith("error: ") and said.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", ["status", "lake verify", "lake purge", "lake vacuum"])
+@pytest.mark.parametrize("words", ["status", "lake purge", "lake vacuum"])
 def test_asking_how_an_empty_lake_is_has_an_answer(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

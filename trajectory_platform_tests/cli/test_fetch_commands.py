@@ -42,7 +42,7 @@ def words_of_server(days: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         [*CLI, "arena", "serve", *words, "--requests-per-minute", "6000"], stdout=subprocess.PIPE, text=True
     )
     assert served.stdout is not None
-    yield [served.stdout.readline().strip() for _ in range(7)]
+    yield [served.stdout.readline().strip() for _ in range(9)]
     served.send_signal(signal.SIGTERM)
     served.communicate(timeout=20)
 
@@ -59,7 +59,9 @@ def test_the_lines_to_paste_are_the_settings_of_the_server(words_of_server: list
     script = "\n".join([*exports, f"exec {shlex.quote(sys.executable)} -c {shlex.quote(show)}"])
     found = json.loads(subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout)
     assert (found["source"], found["api_base"]) == ("oro_api", words_of_server[0])
-    assert found["api_artifact_hosts"] == ["127.0.0.1"] and len(exports) == 3
+    assert found["api_artifact_hosts"] == ["127.0.0.1"] and len(exports) == 5
+    assert found["first_day"] == DAY, "or fetch --open walks the empty days before it"
+    assert found["api_requests_per_minute"] == 5400, "below the limit of the server"
 
 
 def variables(address: str, root: Path) -> dict[str, str]:

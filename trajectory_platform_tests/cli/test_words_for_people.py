@@ -11,14 +11,17 @@ import pytest
 from typer.testing import CliRunner
 
 from trajectory_platform.cli import app, main
+from trajectory_platform.commands.lake import _vacuumed
 from trajectory_platform.output import counts_text, report_days
 from trajectory_platform.reports.data import ReportData
 from trajectory_platform.reports.html import build_report
+from trajectory_platform.reports.stage_section import stages_table
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.closing import funnel_steps
 from trajectory_platform.stages.doctor import examine
 from trajectory_platform.stages.plain import DAILY_STAGES, training_flow
 from trajectory_platform.stages.result_words import OUTSIDE, fetch_lines, words_for, words_of
+from trajectory_platform.stages.stage_table import stage_lines
 from trajectory_platform.stages.text import render_table
 from trajectory_platform_tests.sources.oro_fake import Fault, World, serving
 from trajectory_platform_tests.stages.arena_days import ingest, make_days, settings_for
@@ -49,9 +52,49 @@ def test_verify_of_an_empty_lake_promises_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["trajectory-platform", "lake", "verify"])
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as ended:
         main()
-    assert capsys.readouterr().out.startswith("nothing is published in ")
+    said = capsys.readouterr()
+    assert ended.value.code == 2 and said.out == "" and said.err.startswith("error: nothing is published in ")
+
+
+@pytest.mark.parametrize(
+    ("query", "hint"),
+    [
+        ("select * from nothing", "'show tables' lists what there is"),
+        ("select nothing from judged_traces", "'describe TABLE' lists the columns of one"),
+    ],
+    ids=["table", "column"],
+)
+def test_a_query_that_fails_says_where_the_names_are_and_nothing_else(
+    query: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["trajectory-platform", "sql", query])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert ended.value.code == 2 and said.out == ""
+    assert said.err.count("\n") == 1 and said.err.endswith(f"; {hint}\n") and "--sealed" not in said.err
+
+
+def test_a_vacuum_says_what_it_did_not_do() -> None:
+    facts = {
+        "dry_run": True,
+        "removed": [f"raw_traces/{number}.parquet" for number in range(25)],
+        "removed_bytes": 2_500_000,
+        "kept_versions": {"raw_traces": [0, 2, 3, 4], "verdicts": [7]},
+        "missing_versions": {},
+        "broken_versions": {},
+        "unreadable": [],
+    }
+    lines = _vacuumed(facts).splitlines()
+    assert lines[0] == "nothing was deleted: 25 files, 2.5 MB, are superfluous; --delete removes them"
+    assert lines[1] == "  raw_traces/0.parquet" and lines[21] == "  and 5 more (--json names all)"
+    assert [line.split(None, 1) for line in lines[23:]] == [["raw_traces", "0, 2-4"], ["verdicts", "7"]]
+    done = _vacuumed({**facts, "dry_run": False, "unreadable": ["verdicts/x.parquet"]})
+    assert done.startswith("25 files were deleted, 2.5 MB\n") and "unreadable  verdicts/x.parquet" in done
+    assert _vacuumed({**facts, "removed": []}).startswith("nothing was deleted: ")
 
 
 def test_a_wide_result_is_shown_row_by_row() -> None:
@@ -210,6 +253,32 @@ def test_a_look_at_a_day_is_two_lines_and_what_is_missing_a_third() -> None:
     assert told[2:] == ["not here: later embargoed 10, not sampled 2", "next look 2026-05-05 03:00 UTC"]
     one = fetch_lines(look(pairs=1, fetched=1, fetched_now=1, requests=1, bytes=0))
     assert one[0].startswith("1 pair of run") and one[1] == "1 artifact here, 0.0 MB: 1 of them new, 1 request, look 1"
+
+
+def test_ingest_tells_a_fetched_day_in_the_sentences_of_fetch() -> None:
+    said = words_of("fetched_day", look(state="final_with_holes", holes={"not_sampled": 2}))
+    assert said == "final with holes: " + "; ".join(fetch_lines(look(holes={"not_sampled": 2})))
+    assert "\n" not in said and "fetched_now" not in said
+
+
+def test_a_day_made_of_its_neighbours_does_not_speak_of_its_own_runs() -> None:
+    assert words_of("raw_traces", {"raw_rows": 6, "runs": 0, "moved_in": 6}) == (
+        "6 pairs of run and problem judged that day, 6 of them from the folders beside it"
+    )
+    own = words_of("raw_traces", {"raw_rows": 1, "runs": 1, "moved_in": 0})
+    assert own == "1 pair of run and problem judged that day, 1 run in its own folder"
+
+
+def test_an_asterisk_and_its_note_come_together() -> None:
+    row = {"stage": "sft", "state": "ok", "reason": "", "pass_at": {}, "process": None, "conduct": None, "thin": False}
+    row |= {"hallucinated": 0.0, "truncated": 0.0, "problems": 1, "clusters": 1}
+    row |= {"success": 0.0, "success_low": 0.0, "success_high": 0.14}
+    plain, marked = stage_lines([row]), stage_lines([row | {"success_note": "all agree"}])
+    assert "*" not in "".join(plain) and "1 in 1 cluster" in plain[1]
+    assert "0% [0%, 14%]*" in marked[1] and marked[2:] == ["* all agree"]
+    assert "*" not in stages_table([row])
+    page = stages_table([row | {"success_note": "all agree"}])
+    assert "(0.0% to 14.0%)*" in page and "* all agree</p>" in page
 
 
 def test_a_second_backup_says_that_nothing_had_to_be_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

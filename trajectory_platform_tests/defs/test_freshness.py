@@ -88,8 +88,10 @@ def test_listed_days_that_the_lake_does_not_hold_are_named(ingested: Path, tmp_p
     assert unreconciled(ctx, DAYS, None) == {}, "folders are not read where that takes too long"
 
 
-def _health(root: Path, now: datetime, instance: dg.DagsterInstance) -> dict[str, dg.AssetCheckEvaluation]:
-    definitions = build_definitions(_settings(root), clock=lambda: now)
+def _health(
+    root: Path, now: datetime, instance: dg.DagsterInstance, **changes: Any
+) -> dict[str, dg.AssetCheckEvaluation]:
+    definitions = build_definitions(_settings(root, **changes), clock=lambda: now)
     run = definitions.resolve_job_def("health").execute_in_process(instance=instance)
     assert run.success, "a failed check is a finding, not a failed run"
     return {one.check_name: one for one in run.get_asset_check_evaluations()}
@@ -103,12 +105,19 @@ def test_the_health_job_says_what_is_missing(ingested: Path) -> None:
             "source_is_reconciled": True,
             "queue_moves": True,
         }
-        bad = _health(ingested, utc("2026-05-20T12:00"), instance)
+        bad = _health(ingested, utc("2026-05-20T12:00"), instance, unattended=True)
         assert not bad["newest_day_is_there"].passed
         assert bad["newest_day_is_there"].severity is dg.AssetCheckSeverity.ERROR
         assert bad["newest_day_is_there"].metadata["days behind"].value == 14
         assert "2026-05-06" in str(bad["source_is_reconciled"].description)
         assert bad["source_is_reconciled"].severity is dg.AssetCheckSeverity.WARN
+
+
+def test_days_of_files_that_nobody_follows_may_have_any_age(ingested: Path) -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        found = _health(ingested, utc("2026-11-30T12:00"), instance)["newest_day_is_there"]
+    assert found.passed and "not followed" in str(found.description)
+    assert found.metadata["days behind"].value == 208 and found.metadata["newest"].value == DAYS[3]
 
 
 def test_the_volume_is_part_of_every_ingestion(ingested: Path) -> None:

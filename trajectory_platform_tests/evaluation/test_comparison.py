@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from trajectory_platform.errors import Abort, FailPartition
 from trajectory_platform.evaluation.attempts import Planned
-from trajectory_platform.evaluation.comparison import compare, randomisation_test, sign_test, smallest_detectable
+from trajectory_platform.evaluation.comparison import compare, randomisation_test, sign_test, smallest_detectable, words
 from trajectory_platform_tests.evaluation.score_rows import no_reward, random_rows, score_row
 
 stats = pytest.importorskip("scipy.stats", reason="scipy is a development dependency")
@@ -55,6 +55,8 @@ def test_a_clear_gain_is_called_one_and_its_mirror_a_loss() -> None:
         **{name: {**back["tests"][name], "better": 25, "worse": 0} for name in ("problems", "clusters")},
     }
     assert any("b is better" in line for line in there["words"])
+    named = words(there, a="base", b="sft")
+    assert named[0].startswith("sft minus base: +") and any(line.startswith("sft is better") for line in named)
 
 
 def test_a_policy_against_itself_shows_nothing_and_claims_no_certainty() -> None:
@@ -63,6 +65,7 @@ def test_a_policy_against_itself_shows_nothing_and_claims_no_certainty() -> None
     low, high = overall["difference"]["interval"]["low"], overall["difference"]["interval"]["high"]
     assert overall["difference"]["value"] == 0 and low < 0 < high and low == pytest.approx(-high)
     assert overall["verdict"] == "undecided" and overall["tests"]["clusters"]["p_value"] == 1.0
+    assert not any("surely" in line for line in overall["words"])
     assert overall["smallest_detectable"]["upper_bound"] and overall["smallest_detectable"]["value"] > 0
 
 

@@ -188,7 +188,7 @@ def test_a_trace_answers_every_decision_and_where_it_went(lake: Lake) -> None:
     ]
     assert [row["checkpoint_id"] for row in answer["fed"]] == [PARENT, CHILD]
     text = trace_text(answer)
-    assert "\x1b" not in text and "alias_query x2" in text and f"fed {CHILD} as train, weight 2" in text
+    assert "\x1b" not in text and "alias_query x2" in text and f"fed {CHILD} as train, used 2 times" in text
 
 
 def test_a_rejected_trace_names_stage_and_reason_and_fed_nothing(lake: Lake) -> None:

@@ -118,6 +118,7 @@ def test_products_are_a_table_with_what_was_recommended_and_wanted_marked() -> N
     html = result_html(json.dumps(rows), chosen=["4779797803"], wanted=["4888093778"], folded=False)
     reader = read(html)
     assert {"table", "details"} <= reader.tags
+    assert "4888093778 <span" in html, "what is copied from the page keeps id and mark apart"
     assert html.count("<tr class=chosen>") == 1 and html.count("mark good") == 2 and html.count("mark chosen") == 2
     for row in rows:
         assert html_text(row["title"]) in html

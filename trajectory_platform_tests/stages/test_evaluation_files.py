@@ -125,7 +125,10 @@ def test_a_finished_or_cut_run_is_never_overwritten_and_resumes(settings: Settin
         ({"policy": None}, "either a checkpoint folder or a policy"),
         ({"pool": "train"}, "choose one of"),
         ({"pool": "sealed"}, "only with a reason"),
-        ({"suites": [Path("nowhere.json")]}, "cannot read suite file"),
+        (
+            {"suites": [Path("nowhere.json")]},
+            "cannot read suite file nowhere.json: no such file; .*--pool benchmark:NAME",
+        ),
         ({"checkpoint": Path("nowhere")}, "is no folder"),
         ({"catalogue": Path("nowhere.jsonl")}, "nowhere.jsonl"),
     ],

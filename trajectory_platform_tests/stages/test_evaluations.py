@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from trajectory_platform.stages.status import lake_status, render_status
 from trajectory_platform.stages.training_stages import train_stage, training_of
 from trajectory_platform.training.recipe import load_recipe
 from trajectory_platform_tests.stages.arena_days import DAYS, here, ingest, make_days, settings_for, split
+from trajectory_platform_tests.stages.built_lake import publish
 from trajectory_platform_tests.stages.recipes import write_recipe as small_file
 
 DAY = DAYS[1]
@@ -85,7 +87,7 @@ def test_two_policies_meet_the_same_held_out_problems_and_are_compared(trained: 
     assert {one["trace_id"] for one in attempts} == {one["trace_id"] for f in rows.values() for one in f} - {None}
     comparison = closing.task_comparison(ctx, DAY)
     assert comparison is not None and comparison["overall"]["difference"]["value"] > 0
-    assert "sft   " in closing.tasks_text(ctx, DAY) and "b minus a" in closing.tasks_text(ctx, DAY)
+    assert "sft   " in closing.tasks_text(ctx, DAY) and "sft minus base: +" in closing.tasks_text(ctx, DAY)
 
 
 def test_a_second_run_commits_nothing_and_report_and_status_tell(
@@ -101,7 +103,7 @@ def test_a_second_run_commits_nothing_and_report_and_status_tell(
     status = render_status(lake_status(trained))
     assert "sft_eval  solves" in status and "in 5 clusters" in status and "held-out problems" in status
     page = write_report(trained, tmp_path / "report.html", DAY).read_text("utf-8")
-    assert "What it achieves in the sandbox" in page and "b minus a" in page
+    assert "What it achieves in the sandbox" in page and "sft minus base" in page
 
 
 def test_the_next_step_is_nothing_only_when_the_run_ended(trained: Settings, acting: None, tmp_path: Path) -> None:
@@ -121,13 +123,19 @@ def test_the_next_step_is_nothing_only_when_the_run_ended(trained: Settings, act
     checkpoint_lineage(StageContext(trained), DAY)
     assert because() == "recipe recipe: contamination is not brought up to date yet"
     contamination(StageContext(trained), DAY)
-    facts = lake_status(trained)
+    facts = lake_status(trained, clock=lambda: datetime(2026, 5, 4, 12, tzinfo=UTC))
     assert facts["next"].startswith("nothing: ") and facts["newest_checkpoint"]["recipe"] == "recipe"
     assert facts["newest_checkpoint"]["evaluations"]["sft_eval"]["clusters"] == 5
     assert "5 held-out problems in 5 clusters" in render_status(facts)
     other = small_file(tmp_path, "other", stages__sft__optimiser__learning_rate=0.5)
     told = lake_status(trained.model_copy(update={"recipe": other}))
     assert told["because"] == "recipe other: no sft checkpoint yet"
+    later = DAYS[2]
+    publish(StageContext(trained), tables.RAW_TRACES, later, [])
+    facts = lake_status(trained)
+    StageContext(trained).lake.invalidate(tables.RAW_TRACES, later)
+    assert facts["next"] == f"trajectory-platform train sft --as-of {later}"
+    assert facts["because"] == f"recipe recipe: sft has older checkpoints, none as of {later}"
 
 
 def test_other_rules_of_scoring_attempt_nothing_again(trained: Settings, acting: None) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from trajectory_platform.lake import tables
 from trajectory_platform.output import report_days
-from trajectory_platform.stages import daily
+from trajectory_platform.stages import daily, status, triggers
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.plain import ingest_days
 from trajectory_platform.stages.status import lake_status, render_status, under_way
@@ -47,6 +48,28 @@ def test_states_and_next_steps(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "days" / DAYS[0])
     text = render_status(lake_status(settings))
     assert DAYS[0] in text and "no rows" not in text
+
+
+def test_the_next_step_is_the_day_that_the_check_of_the_source_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pairs of the last folder were judged on the day after it, which has no folder."""
+    settings = settings_for(make_days(tmp_path / "days", days=3, traces=30), tmp_path / "lake", recipe="smoke")
+    ingest(settings, DAYS[:3])
+    ctx = StageContext(settings)
+    listed = ctx.lake.read(tables.DAY_SUMMARIES, DAYS[2:3]).to_pylist()
+    assert listed[0]["moved_out"] > 0
+    monkeypatch.setattr(status, "_lacking", lambda *_: None)
+    now = datetime(2026, 5, 6, 12, tzinfo=UTC)
+    facts = lake_status(settings, clock=lambda: now)
+    assert list(triggers.unreconciled(ctx, DAYS, None)) == DAYS[3:]
+    assert facts["next"] == f"trajectory-platform ingest --from {DAYS[2]} --to {DAYS[3]}"
+    assert DAYS[3] in facts["because"]
+    during = lake_status(settings, clock=lambda: now.replace(day=5))
+    assert during["next"] == "nothing: everything is ingested", "a day that is not over is no partition yet"
+    ingest(settings, DAYS[2:])
+    assert list(triggers.unreconciled(ctx, DAYS, None)) == []
+    assert lake_status(settings, clock=lambda: now)["next"] == "nothing: everything is ingested"
 
 
 def test_a_training_that_lives_is_under_way_and_a_killed_one_is_not(tmp_path: Path) -> None:
