@@ -1,6 +1,6 @@
 """Forty days of the subnet, by backfill and schedule, with faults, into a lake on S3 with Postgres: unattended.
 
-    python benchmarks/unattended_history.py [--days 40] [--traces 40] [--scheduled 12] [--no-trouble] [--keep DIR]
+    python benchmarks/unattended_history.py [--days 40] [--traces 40] [--scheduled 12] [--at-once] [--keep DIR]
 
 The services of docker/compose.yaml run as processes of this machine (Postgres real, moto for the object store), the
 local API server plays every fault of its kinds, and one clock moves all of them. A person
@@ -59,6 +59,9 @@ def main() -> int:
     parser.add_argument("--days", type=int, default=40)
     parser.add_argument("--traces", type=int, default=40)
     parser.add_argument("--scheduled", type=int, default=12, help="days left to the schedule")
+    parser.add_argument(
+        "--at-once", action="store_true", help="the machine sleeps through these days and wakes on the last morning"
+    )
     parser.add_argument("--no-trouble", action="store_true", help="faults of the API only")
     parser.add_argument("--keep", type=Path, help="folder for what was simulated and fetched")
     args = parser.parse_args()
@@ -136,7 +139,8 @@ def history(
     left.settle()
     timed.told(f"what the sensors asked for after it; {left.materialised('axis_a_corpus')} days")
     faults = trouble_of(left)
-    for number in [*range(begun + 1, args.days + 1), *(args.days + more for more in AFTERWARDS)]:
+    mornings = [args.days] if args.at_once else range(begun + 1, args.days + 1)
+    for number in [*mornings, *(args.days + more for more in AFTERWARDS)]:
         left.clock.set(morning(first, number))
         if not args.no_trouble and number <= args.days:
             next(faults)
