@@ -80,7 +80,7 @@ def run(args: argparse.Namespace, out: Path) -> int:
     timed.told(f"simulated {args.days} days of {args.traces} pairs from {first}")
     begun = args.days - args.scheduled
     clock = Clock(out, morning(first, begun))
-    with served(out / "days", FAULTS, RATE, clock.environment) as url:
+    with served(out / "days", FAULTS, rate=RATE, environment=clock.environment) as url:
         extra = {
             **clock.environment,
             "TRAJECTORY_PLATFORM_API_BASE": url,
@@ -166,26 +166,16 @@ def trouble_of(left: Unattended) -> Iterator[None]:
         yield
 
 
-def client_of(stack: Stack) -> Any:
-    import boto3
-
-    given = stack.environment("code")
-    return boto3.client(
-        "s3", endpoint_url=given["AWS_ENDPOINT_URL"], region_name=given["AWS_REGION"],
-        aws_access_key_id=given["AWS_ACCESS_KEY_ID"], aws_secret_access_key=given["AWS_SECRET_ACCESS_KEY"],
-    )  # fmt: skip
-
-
 def put_catalogue(stack: Stack, out: Path) -> None:
     """The product documents, which the API does not serve."""
-    store = client_of(stack)
+    store = stack.s3()
     for file in sorted((out / "days" / "catalogue").iterdir()):
         store.put_object(Bucket="raw", Key=f"days/catalogue/{file.name}", Body=file.read_bytes())
 
 
 def account_of(stack: Stack, out: Path, end: date) -> list[str]:
     """The raw days as they lie in the bucket, pair by pair against the history."""
-    store, raw = client_of(stack), out / "raw"
+    store, raw = stack.s3(), out / "raw"
     for page in store.get_paginator("list_objects_v2").paginate(Bucket="raw", Prefix="days/"):
         for item in page.get("Contents", []):
             place = raw / item["Key"].removeprefix("days/")

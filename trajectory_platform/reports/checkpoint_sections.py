@@ -11,7 +11,7 @@ from trajectory_platform.reports.checkpoint_data import CheckpointData, Counted,
 from trajectory_platform.reports.escape import html_text
 from trajectory_platform.reports.page import Figures
 from trajectory_platform.reports.stage_section import stages_table
-from trajectory_platform.reports.tables import Column, folded, nothing, table, with_interval
+from trajectory_platform.reports.tables import Column, folded, nothing, table, thin_remark, with_interval
 
 _MOST_NAMES = 12
 
@@ -188,7 +188,7 @@ def categories_section(data: CheckpointData, figures: Figures) -> str:
         {
             **row,
             "shown": with_interval(row, "success"),
-            "remark": "too few to conclude from" if row.get("thin") else "",
+            "remark": thin_remark(row),
         }
         for row in sorted(data.categories, key=lambda row: (row["category"] != "all", row["category"]))
     ]

@@ -13,7 +13,7 @@ from trajectory_platform.reports.flow_section import flow_section
 from trajectory_platform.reports.mask_section import mask_section
 from trajectory_platform.reports.page import Figures, build_page
 from trajectory_platform.reports.strategy_section import strategy_section
-from trajectory_platform.reports.tables import Column, folded, nothing, table, with_interval
+from trajectory_platform.reports.tables import Column, folded, nothing, table, thin_remark, with_interval
 from trajectory_platform.reports.task_section import tasks_section
 from trajectory_platform.reports.trust_section import contamination_section, judges_section
 
@@ -169,7 +169,7 @@ def _scores(data: ReportData, drawn: Figures) -> str:
             **row,
             "tool_shown": with_interval(row, "tool"),
             "arguments_shown": with_interval(row, "arguments"),
-            "remark": "too few to conclude from" if row.get("thin") else "",
+            "remark": thin_remark(row),
         }
         for row in data.scores
     ]

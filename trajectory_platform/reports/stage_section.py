@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trajectory_platform.reports.escape import html_text
-from trajectory_platform.reports.tables import Column, Row, footnote, table, with_interval
+from trajectory_platform.reports.tables import Column, Row, footnote, table, thin_remark, with_interval
 
 
 def stages_table(rows: Sequence[Row]) -> str:
@@ -58,7 +58,7 @@ def _row(row: Row, ks: list[int]) -> Row:
         ),
         "gain": _wrapping(_gain(row)),
         "seen": None if row.get("detectable") is None else f"{100 * row['detectable']:.1f}",
-        "remark": "too few to conclude from" if row.get("thin") else "",
+        "remark": thin_remark(row),
     }
 
 

@@ -59,6 +59,11 @@ def folded(title: str, body: str) -> str:
     return f"<details><summary>{title}</summary>{body}</details>"
 
 
+def thin_remark(row: Row) -> str:
+    """What is said beside a row of too few clusters."""
+    return "too few to conclude from" if row.get("thin") else ""
+
+
 def with_interval(row: Row, key: str) -> str | None:
     """A share with its interval, from ``key``, ``key_low`` and ``key_high``; an asterisk where ``key_note`` is set."""
     value, low, high = row.get(key), row.get(f"{key}_low"), row.get(f"{key}_high")

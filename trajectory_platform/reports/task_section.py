@@ -8,7 +8,7 @@ from trajectory_platform.reports import figures
 from trajectory_platform.reports.data import ReportData
 from trajectory_platform.reports.escape import html_text
 from trajectory_platform.reports.stage_section import stages_table
-from trajectory_platform.reports.tables import Column, Row, folded, footnote, nothing, table, with_interval
+from trajectory_platform.reports.tables import Column, Row, folded, footnote, nothing, table, thin_remark, with_interval
 
 
 def tasks_section(data: ReportData, add: Callable[[figures.Figure, str], str]) -> str:
@@ -43,7 +43,7 @@ def tasks_section(data: ReportData, add: Callable[[figures.Figure, str], str]) -
             **{f"pass_{k}": row["pass_at"].get(k) for k in ks},
             "success_shown": with_interval(row, "success"),
             "process_plain": _signed(row.get("process")),
-            "remark": "too few to conclude from" if row.get("thin") else "",
+            "remark": thin_remark(row),
         }
         for row in data.tasks
     ]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from trajectory_platform.stages.checkpoints import NOT_IN_RECIPE
 from trajectory_platform.stages.context import StageContext, StageResult
+from trajectory_platform.stages.fetching import STAGE as FETCHED_STAGE
 
 OUTSIDE = "not in the recipe"
 """All that is told of a stage which the recipe of the settings does not have."""
@@ -20,7 +21,6 @@ _ONE = re.compile(
     r"(?<![\d,.-])1 ((?:leak |dev |training |held-out |distinct )?)(artifacts|attempts|checkpoints|clusters|days"
     r"|failures|miners|pairs|problems|requests|rows|runs|steps|strategies|successes|suites|tokens|traces|turns)\b"
 )
-FETCHED = "fetched_day"
 _FINE = ("ok", "trained", "reused", "thin")
 
 
@@ -156,7 +156,7 @@ def outside_recipe(ctx: StageContext, result: StageResult) -> bool:
 def words_of(stage: str, summary: Mapping[str, Any]) -> str:
     """A summary in words; one of a stage without words as its counts by name (``told``)."""
     found = words_for(stage)
-    if stage == FETCHED and "pairs" in summary:
+    if stage == FETCHED_STAGE and "pairs" in summary:
         return f"{str(summary['state']).replace('_', ' ')}: {'; '.join(fetch_lines(summary))}"
     if found is None:
         return told(summary)

@@ -8,6 +8,7 @@ from trajectory_platform.lake import tables
 from trajectory_platform.stages.checkpoints import NOT_IN_RECIPE, current_checkpoint
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.evaluations import EVALUATIONS, Evaluation, evaluated_rows, looks_line
+from trajectory_platform.stages.result_words import singular
 
 Row = dict[str, Any]
 NOT_RUN = "not_run"
@@ -133,7 +134,7 @@ def _cells(row: Row, ks: list[int]) -> tuple[str, ...]:
         "-" if row["conduct"] is None else f"{row['conduct']:.2f}",
         _share(row["hallucinated"]),
         _share(row["truncated"]),
-        f"{row['problems']} in {row['clusters']} {'cluster' if row['clusters'] == 1 else 'clusters'}{remark}",
+        singular(f"{row['problems']} in {row['clusters']} clusters") + remark,
         gain,
     )
 

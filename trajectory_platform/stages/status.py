@@ -6,11 +6,12 @@ import os
 import re
 import socket
 from collections.abc import Callable, Mapping
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajectory_platform import jsontext
+from trajectory_platform.identity import days_between
 from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.catalogue import catalogue_place, judged_without
@@ -19,7 +20,7 @@ from trajectory_platform.stages.context import StageContext, neighbours
 from trajectory_platform.stages.evaluations import EVALUATIONS
 from trajectory_platform.stages.fetching import utc_now
 from trajectory_platform.stages.text import shown
-from trajectory_platform.stages.triggers import INCOMPLETE, behind, near_source, published
+from trajectory_platform.stages.triggers import INCOMPLETE, not_as_listed
 from trajectory_platform.training.resume import PROGRESS
 
 if TYPE_CHECKING:
@@ -285,12 +286,8 @@ def _not_reconciled(ctx: StageContext, now: datetime) -> list[str]:
 
     Pairs of a folder that were judged on the day before or after it belong to that day, which may have no folder.
     """
-    first, today = ctx.settings.first_day.isoformat(), now.date().isoformat()
-    source = ctx.source.days()
-    beside = {near for day in source for near in neighbours(day.isoformat())}
-    chain = published(ctx)
-    found = {day: behind(ctx, day, chain) for day in near_source(source, [d for d in beside if first <= d < today])}
-    return [day for day, why in found.items() if why is not None and why.kind != INCOMPLETE]
+    over = [day.isoformat() for day in days_between(ctx.settings.first_day, now.date() - timedelta(days=1))]
+    return [day for day, why in not_as_listed(ctx, over).items() if why.kind != INCOMPLETE]
 
 
 def _recorded(recipe: Recipe, stage: str) -> Any:

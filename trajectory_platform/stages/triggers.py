@@ -283,6 +283,13 @@ def days_at_source(settings: Settings, complete: Sequence[str], now: datetime) -
 def unreconciled(
     ctx: StageContext, complete: Sequence[str], folder_digest: Callable[[str], str] | None, deep: int = 3
 ) -> dict[str, str]:
+    """``not_as_listed`` in words, for the days of which part comes later as well."""
+    return {day: why.text for day, why in not_as_listed(ctx, complete, folder_digest, deep).items()}
+
+
+def not_as_listed(
+    ctx: StageContext, complete: Sequence[str], folder_digest: Callable[[str], str] | None = None, deep: int = 3
+) -> dict[str, Behind]:
     """Day -> why, for every day that the source lists and the lake does not hold as it is listed.
 
     Args:
@@ -292,4 +299,4 @@ def unreconciled(
     days = near_source(ctx.source.days(), complete)
     newest = set(days[-deep:]) if deep else set()
     found = {day: behind(ctx, day, chain, folder_digest if day in newest else None) for day in days}
-    return {day: why.text for day, why in found.items() if why is not None}
+    return {day: why for day, why in found.items() if why is not None}

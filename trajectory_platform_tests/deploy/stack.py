@@ -285,6 +285,16 @@ class Stack:
             with suppress(psutil.Error):
                 process.kill()
 
+    def s3(self) -> Any:
+        """A client of the object store with the platform's own credentials."""
+        import boto3
+
+        given = self.environment("code")
+        return boto3.client(
+            "s3", endpoint_url=given["AWS_ENDPOINT_URL"], region_name=given["AWS_REGION"],
+            aws_access_key_id=given["AWS_ACCESS_KEY_ID"], aws_secret_access_key=given["AWS_SECRET_ACCESS_KEY"],
+        )  # fmt: skip
+
     def postgres_rows(self, table: str) -> int:
         """Rows of a table of Dagster's database, asked past Dagster."""
         return int(self.sql(f"select count(*) from {table}")[0][0])

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
-from urllib import parse, request
+from urllib import parse
 
 import pytest
 
 from trajectory_platform_tests.deploy import mlflow_program
 from trajectory_platform_tests.deploy.stack import REPOSITORY, Stack, stores
+from trajectory_platform_tests.deploy.unattended import asked, served
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 SERVICES = ("code", "webserver", "daemon")
@@ -41,16 +41,8 @@ def served_arena(folder: Path, first_day: str) -> Iterator[str]:
         first_day,
     ]
     subprocess.run([*command, *simulate], env=environment, check=True, capture_output=True, timeout=300)
-    process = subprocess.Popen(
-        [*command, "serve", "--days", str(folder), "--port", "0"], env=environment, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-    finally:
-        process.kill()
-        process.wait(30)
+    with served(folder, environment=environment) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +56,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             for service in SERVICES:
                 started.wait(service)
             yield started
-
-
-def asked(url: str) -> Any:
-    with request.urlopen(url, timeout=30) as answer:
-        return json.loads(answer.read())
 
 
 def test_a_day_goes_from_the_api_to_the_lake(stack: Stack) -> None:
@@ -88,19 +75,13 @@ def test_a_day_goes_from_the_api_to_the_lake(stack: Stack) -> None:
 
 
 def test_runs_and_ticks_are_in_postgres_and_the_output_of_runs_in_the_bucket(stack: Stack) -> None:
-    import boto3
-
     assert stack.postgres_rows("runs") >= 1 and stack.postgres_rows("event_logs") > 50
     deadline = time.monotonic() + 300
     while stack.postgres_rows("job_ticks") == 0:
         assert time.monotonic() < deadline, stack.log("daemon")[-3000:]
         time.sleep(1)
-    given = stack.environment("code")
-    client = boto3.client(
-        "s3", endpoint_url=given["AWS_ENDPOINT_URL"], region_name=given["AWS_REGION"],
-        aws_access_key_id=given["AWS_ACCESS_KEY_ID"], aws_secret_access_key=given["AWS_SECRET_ACCESS_KEY"],
-    )  # fmt: skip
-    listed = client.list_objects_v2(Bucket=given["DAGSTER_COMPUTE_LOGS_BUCKET"], Prefix="compute-logs/")
+    bucket = stack.environment("code")["DAGSTER_COMPUTE_LOGS_BUCKET"]
+    listed = stack.s3().list_objects_v2(Bucket=bucket, Prefix="compute-logs/")
     assert any(item["Key"].endswith(".err") for item in listed.get("Contents", [])), listed
 
 

@@ -32,17 +32,10 @@ def test_postgres_is_healthy_and_holds_both_databases(stack: Stack) -> None:
 
 
 def test_buckets_are_made_once_and_left_alone_afterwards(stack: Stack) -> None:
-    import boto3
-
     first, second = stack.run("buckets"), stack.run("buckets")
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     assert first.stdout == second.stdout
-    given = stack.environment("buckets")
-    client = boto3.client(
-        "s3", endpoint_url=given["AWS_ENDPOINT_URL"], region_name=given["AWS_REGION"],
-        aws_access_key_id=given["AWS_ACCESS_KEY_ID"], aws_secret_access_key=given["AWS_SECRET_ACCESS_KEY"],
-    )  # fmt: skip
-    made = {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}
+    made = {bucket["Name"] for bucket in stack.s3().list_buckets()["Buckets"]}
     code = stack.environment("code")
     used = {code["DAGSTER_COMPUTE_LOGS_BUCKET"]} | {
         code[f"TRAJECTORY_PLATFORM_{name}"].removeprefix("s3://").split("/")[0] for name in ("DATA_ROOT", "LAKE_URI")

@@ -58,10 +58,12 @@ class Clock:
 
 
 @contextmanager
-def served(days: Path, faults: Mapping[str, Any], rate: int, environment: Mapping[str, str]) -> Iterator[str]:
-    """The subnet's API over simulated days, by the clock of ``environment``; its URL."""
+def served(
+    days: Path, faults: Mapping[str, Any] | None = None, *, rate: int = 100, environment: Mapping[str, str]
+) -> Iterator[str]:
+    """The subnet's API over simulated days in a process of its own, by the clock of ``environment``; its URL."""
     script = days.parent / "faults.json"
-    script.write_text(json.dumps(faults), "utf-8")
+    script.write_text(json.dumps(faults or {}), "utf-8")
     command = ["-m", "trajectory_platform.cli", "arena", "serve", "--days", str(days), "--port", "0"]
     process = subprocess.Popen(
         [sys.executable, *command, "--faults", str(script), "--requests-per-minute", str(rate)],
