@@ -217,21 +217,20 @@ def verified(args: argparse.Namespace, stack: Stack, out: Path, first: date) -> 
     held = sum(one["passed"] for one in reconciled.values())
     print(f"day_reconciled: holds for {held} of {len(wanted)} days; while the history went on: {dict(told)}")
     problems += [f"day_reconciled of {day}: {one['words']}" for day, one in reconciled.items() if not one["passed"]]
-    again = content(ingested(args, out, first))
+    again = content(ingested(out, first, max(days)))
     other = sorted(day for day in {*days, *again} if days.get(day) != again.get(day))
-    print(f"made in one go of the same raw days: {len(again) - len(other)} days equal, {len(other)} other")
+    print(f"made in one go of the same raw days: {len({*days, *again}) - len(other)} days equal, {len(other)} other")
     return problems + [f"{day} holds other rows than when it is made in one go" for day in other]
 
 
-def ingested(args: argparse.Namespace, out: Path, first: date) -> dict[str, str]:
-    """The raw days of the bucket into a fresh local lake; the environment that leads there."""
+def ingested(out: Path, first: date, last: str) -> dict[str, str]:
+    """The raw days of the bucket into a fresh local lake, up to ``last``; the environment that leads there."""
     settings = {
         "SOURCE": "files", "DATA_ROOT": str(out / "raw"), "LAKE_URI": str(out / "lake"),
         "FIRST_DAY": first.isoformat(),
     }  # fmt: skip
     environment = {**os.environ, **{f"TRAJECTORY_PLATFORM_{name}": value for name, value in settings.items()}}
-    last = first + timedelta(days=args.days + 2)
-    command = ["ingest", "--from", first.isoformat(), "--to", last.isoformat()]
+    command = ["ingest", "--from", first.isoformat(), "--to", last]
     subprocess.run([sys.executable, "-m", "trajectory_platform.cli", *command], env=environment, check=False,
                    capture_output=True, cwd=Path(__file__).resolve().parents[1])  # fmt: skip
     return environment
