@@ -79,7 +79,7 @@ def lake_purge(as_json: JsonOption = False) -> None:
         return
     facts = {"traces": purged.traces, "rows": purged.report.rows, "rejected": purged.rejected}
     facts |= {"removed_files": len(purged.report.vacuum.removed), "unreadable": purged.report.vacuum.unreadable}
-    facts["broken_versions"] = purged.report.vacuum.broken_versions
+    facts |= {"broken_versions": purged.report.vacuum.broken_versions, "pictures": purged.pictures}
     print_json(facts) if as_json else typer.echo(counts_text(facts))
 
 

@@ -130,16 +130,25 @@ def vacuum(ctx: StageContext, *, dry_run: bool, partition_versions: bool) -> Vac
 
 
 class Purged(NamedTuple):
-    """What ``purge_retracted`` did: traces that went, rows written in place of accepted ones, and the lake's report."""
+    """What ``purge_retracted`` did.
+
+    Attributes:
+        traces: traces whose text went.
+        rejected: day -> rows written in place of accepted ones.
+        report: the lake's own.
+        pictures: checkpoints that lost the picture of the row they showed.
+    """
 
     traces: int
     rejected: dict[str, int]
     report: PurgeReport
+    pictures: list[str]
 
 
 def purge_retracted(ctx: StageContext) -> Purged | None:
     """Remove the text of everything retracted from the data files, old versions included; None when nothing is.
 
+    A checkpoint loses the picture of a trained row (``loss_mask.json``) that shows a retracted trace, not its weights.
     A row that leaves the corpus is written to ``rejected_traces``, so a day keeps its count. The raw artifacts are the
     source's and stay where they are. What is built from a purged day is built again by the next run.
     """
@@ -158,7 +167,22 @@ def purge_retracted(ctx: StageContext) -> Purged | None:
         day: _reject(lake, day, [row for row in accepted if row["day"] == day], ids)
         for day in sorted({row["day"] for row in accepted})
     }
-    return Purged(len(ids), rejected, lake.purge(known, tables=PURGED_TABLES))
+    return Purged(len(ids), rejected, lake.purge(known, tables=PURGED_TABLES), _without_pictures(ctx))
+
+
+def _without_pictures(ctx: StageContext) -> list[str]:
+    """Remove the pictures of retracted rows; the checkpoints that held one."""
+    from trajectory_platform.training.checkpoints import list_checkpoints, remove_loss_mask
+    from trajectory_platform.training.loss_mask import read_loss_mask
+
+    root = Path(ctx.settings.checkpoint_root)
+    masks = {name: read_loss_mask(root / name) for name in list_checkpoints(root)}
+    shown = {name: str(mask.get("trace_id")) for name, mask in masks.items() if mask is not None}
+    gone = retracted_among(ctx, set(shown.values()))
+    found = [name for name, trace_id in shown.items() if trace_id in gone]
+    for name in found:
+        remove_loss_mask(root / name)
+    return found
 
 
 def _reject(lake: Lake, day: str, rows: Sequence[Row], ids: Mapping[str, str]) -> int:

@@ -95,7 +95,7 @@ def publish_checkpoint(built: Path, root: Path, name: str) -> Path:
 
 
 def verify_checkpoint(folder: Path) -> dict[str, Any]:
-    """The manifest of a complete, unchanged checkpoint.
+    """The manifest of a complete, unchanged checkpoint; the picture of a row may be gone (``remove_loss_mask``).
 
     Raises:
         FailPartition: names the file that is missing or differs from its digest.
@@ -111,11 +111,19 @@ def verify_checkpoint(folder: Path) -> dict[str, Any]:
     if manifest.get("checkpoint_id") != folder.name:
         raise FailPartition(f"checkpoint {folder.name}: its manifest names {manifest.get('checkpoint_id')!r}")
     for name in sorted({*REQUIRED, *files}):
+        if name == LOSS_MASK and not (folder / name).exists():
+            continue
         if name not in files or not (folder / name).is_file():
             raise FailPartition(f"checkpoint {folder.name}: {name} is missing")
         if _digest(folder / name) != files[name]:
             raise FailPartition(f"checkpoint {folder.name}: {name} differs from the digest in its manifest")
     return manifest
+
+
+def remove_loss_mask(folder: Path) -> None:
+    """Remove the picture of a row, which quotes its text, from a finished checkpoint; the checkpoint stays whole."""
+    (folder / LOSS_MASK).unlink(missing_ok=True)
+    fsync_path(folder)
 
 
 def list_checkpoints(root: Path) -> list[str]:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from trajectory_platform.errors import Abort
+from trajectory_platform.errors import Abort, FailPartition
+from trajectory_platform.identity import sha256_hex
 from trajectory_platform.lake import tables
 from trajectory_platform.lineage.questions import about_checkpoint
 from trajectory_platform.lineage.words import checkpoint_text, retraction_text
@@ -21,6 +22,8 @@ from trajectory_platform.stages.lineage_counts import checkpoint_lineage
 from trajectory_platform.stages.retraction import purge_retracted, retract, vacuum
 from trajectory_platform.stages.retraining import evidence_version, retraining
 from trajectory_platform.stages.splits import check_trainable, leak_clusters, leak_guarded_splits
+from trajectory_platform.training.checkpoints import MANIFEST, REQUIRED, verify_checkpoint
+from trajectory_platform.training.loss_mask import LOSS_MASK, LOSS_MASK_VERSION
 from trajectory_platform_tests.splits.rows import public
 from trajectory_platform_tests.stages.arena_days import DAYS, ingest, make_days, place, rewrite, split
 from trajectory_platform_tests.stages.built_lake import context, publish_day
@@ -113,30 +116,28 @@ def test_the_copy_of_another_agent_goes_with_the_text(tmp_path: Path) -> None:
     """r9:a was the copy that the window removed; without r1:a it must not come back in its place."""
     ctx = lake_of_two_days(tmp_path)
     assert exclusions(ctx, TWO) == {"r9:a": "cross_day_copy"}
-    ctx.lake.publish(  # texts are known by the trajectories
-        tables.TRAJECTORIES, ONE, trajectory("r1:a", ONE), identity="x", inputs={}, code_version="1", settings={}
-    )
+    know_the_text(ctx)
     told = retract(ctx, "r1:a", reason="asked for", at=NOW)
     assert told["copies"] == ["r9:a"]
     as_of(ctx, TWO)
     assert exclusions(ctx, TWO) == {"r1:a": "retracted", "r9:a": "retracted"}
 
 
-def trajectory(name: str, day: str) -> Any:
+def know_the_text(ctx: StageContext) -> None:
+    """The trajectory of r1:a: copies are known by it."""
     import pyarrow as pa
 
     from trajectory_platform_tests.stages.built_lake import row
 
-    one = row(tables.TRAJECTORIES, trace_id=name, day=day, content_hash="same", messages=json.dumps([MARK]), tools="[]")
-    return pa.Table.from_pylist([one], schema=tables.TRAJECTORIES.schema())
+    told = {"trace_id": "r1:a", "day": ONE, "content_hash": "same", "messages": json.dumps([MARK]), "tools": "[]"}
+    rows = pa.Table.from_pylist([row(tables.TRAJECTORIES, **told)], schema=tables.TRAJECTORIES.schema())
+    ctx.lake.publish(tables.TRAJECTORIES, ONE, rows, identity="x", inputs={}, code_version="1", settings={})
 
 
 def test_purged_text_is_in_no_file_and_the_day_keeps_its_count(tmp_path: Path) -> None:
     ctx = lake_of_two_days(tmp_path)
     assert purge_retracted(ctx) is None
-    ctx.lake.publish(
-        tables.TRAJECTORIES, ONE, trajectory("r1:a", ONE), identity="x", inputs={}, code_version="1", settings={}
-    )
+    know_the_text(ctx)
     retract(ctx, "r1:a", reason="asked for", at=NOW)
     untouched = ctx.lake.manifest(tables.JUDGED_TRACES, ONE)
     purged = purge_retracted(ctx)
@@ -149,6 +150,7 @@ def test_purged_text_is_in_no_file_and_the_day_keeps_its_count(tmp_path: Path) -
         ("r9:a", "ingest", "run_unusable"),
     ]
     assert all(row["detail"].startswith("retracted: ") for row in rejected)
+    assert purged.pictures == []
     assert ctx.lake.manifest(tables.JUDGED_TRACES, ONE) == untouched
     for path in (tmp_path / "lake").rglob("*.parquet"):
         assert MARK not in words_of(path), path
@@ -157,6 +159,37 @@ def test_purged_text_is_in_no_file_and_the_day_keeps_its_count(tmp_path: Path) -
     for day in (ONE, TWO):
         assert checkpoint_lineage(ctx, day).summary["traces"] >= 1, "old checkpoints are answered for"
     assert purge_retracted(ctx).rejected == {}  # type: ignore[union-attr]
+
+
+def checkpoint_folder(ctx: StageContext, number: int, trace_id: str) -> Path:
+    """A finished checkpoint, all of it but real weights, with the picture of one row."""
+    folder = Path(ctx.settings.checkpoint_root) / f"sft-{ONE}-{number:012x}"
+    folder.mkdir(parents=True)
+    mask = {"version": LOSS_MASK_VERSION, "trace_id": trace_id, "stretches": [{"pieces": [MARK]}]}
+    texts = dict.fromkeys(REQUIRED, "{}") | {LOSS_MASK: json.dumps(mask)}
+    for name, text in texts.items():
+        (folder / name).write_text(text, "utf-8")
+    files = {name: sha256_hex(text.encode()) for name, text in texts.items()}
+    (folder / MANIFEST).write_text(json.dumps({"checkpoint_id": folder.name, "files": files}), "utf-8")
+    verify_checkpoint(folder)
+    return folder
+
+
+def test_a_purge_takes_the_picture_of_a_retracted_row_out_of_its_checkpoint(tmp_path: Path) -> None:
+    ctx = lake_of_two_days(tmp_path)
+    shown = {name: checkpoint_folder(ctx, number, name) for number, name in enumerate(("r1:a", "r2:a", "r9:a"))}
+    know_the_text(ctx)
+    retract(ctx, "r1:a", reason="asked for", at=NOW)
+    purged = purge_retracted(ctx)
+    gone = ["r1:a", "r9:a"]  # r9:a is its copy
+    assert purged is not None and purged.pictures == sorted(shown[name].name for name in gone)
+    for name, folder in shown.items():
+        assert (folder / LOSS_MASK).exists() == (name not in gone)
+        verify_checkpoint(folder)  # what is left is a whole checkpoint
+        assert name not in gone or all(MARK not in path.read_text("utf-8") for path in folder.iterdir())
+    (shown["r2:a"] / LOSS_MASK).write_text("{}", "utf-8")
+    with pytest.raises(FailPartition, match="loss_mask.json differs"):
+        verify_checkpoint(shown["r2:a"])
 
 
 def words_of(path: Path) -> str:
