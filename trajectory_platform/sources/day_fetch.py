@@ -7,7 +7,6 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, NamedTuple
 
@@ -32,7 +31,7 @@ from trajectory_platform.sources.oro_discovery import Discovery
 from trajectory_platform.sources.oro_found import Found
 from trajectory_platform.sources.raw_day_writer import ARTIFACT_SUFFIX, RawDayWriter
 from trajectory_platform.sources.records import parse_lines
-from trajectory_platform.sources.request_budget import BUDGET_SPENT, BudgetedClient, Spending
+from trajectory_platform.sources.request_budget import BUDGET_SPENT, Spending
 from trajectory_platform.sources.sampling import choose, places
 from trajectory_platform.sources.wanted import IN_WHOLE_FILE, Row, WantedQueue
 
@@ -87,7 +86,7 @@ class DayFetch:
         stop: Callable[[], bool],
     ) -> FetchReport:
         """See ``oro_api.fetch_day``."""
-        now, before, asked = self._clock(), Counter(self._client.requests), self._questions()
+        now, before, asked = self._clock(), Counter(self._client.requests), self._client.questions["listing"]
         self._stop = stop
         self._writer.clean()
         spending = Spending(self._state, self._day, self._limits.requests, now)
@@ -98,23 +97,14 @@ class DayFetch:
         try:
             memory, found = self._list(now, progress)
             # Without what was tried again: one bad hour must not count against the artifacts of every later look.
-            memory["listing"] = max(self._questions() - asked, memory.get("listing", 0))
+            memory["listing"] = max(self._client.questions["listing"] - asked, memory.get("listing", 0))
             spending.sent(requests().total())
             sampling = self._sample(axis_history, memory["listing"])
-            with self._at_most(spending.left):
+            with self._client.budget.at_most(spending.left):
                 self._fetch_all(progress)
         finally:
             spending.sent(requests().total())
         return self._close(found, memory, sampling, requests(), spending)
-
-    def _questions(self) -> int:
-        """Questions of listings that the client has asked so far."""
-        client = self._client
-        return (client.questions if isinstance(client, BudgetedClient) else client.requests)["listing"]
-
-    def _at_most(self, left: int | None) -> AbstractContextManager[None]:
-        """Bounds what is sent; a client that ``oro_api.open_client`` did not make sends what it likes."""
-        return self._client.budget.at_most(left) if isinstance(self._client, BudgetedClient) else nullcontext()
 
     # ------------------------------------------------------------------------------------------ listing
 

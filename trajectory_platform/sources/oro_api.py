@@ -23,7 +23,6 @@ from trajectory_platform.sources.fetch_report import OPEN, FetchReport
 from trajectory_platform.sources.files import FileSource
 from trajectory_platform.sources.oro_client import OroClient, utc_now
 from trajectory_platform.sources.raw_day_writer import RawDayWriter
-from trajectory_platform.sources.request_budget import BudgetedClient
 from trajectory_platform.sources.request_limiter import RequestLimiter
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ def open_client(
     limiter = RequestLimiter(
         access.state, per_window=access.requests_per_minute, address=access.base_url, max_wait_s=access.max_wait_s
     )
-    return BudgetedClient(
+    return OroClient(
         access.base_url,
         limiter=limiter,
         clock=clock,

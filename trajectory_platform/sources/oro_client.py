@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from trajectory_platform.errors import RejectRow, RetryLater
 from trajectory_platform.sources.oro_answers import (
@@ -31,6 +31,7 @@ from trajectory_platform.sources.oro_answers import (
 from trajectory_platform.sources.oro_paging import Page, read_all
 from trajectory_platform.sources.oro_transport import sdk_client
 from trajectory_platform.sources.records import keep_score_texts
+from trajectory_platform.sources.request_budget import Limiter, RequestBudget
 
 if TYPE_CHECKING:
     import httpx
@@ -45,13 +46,6 @@ TRAJECTORY = "EVAL_PROBLEM_LOGS"
 def utc_now() -> datetime:
     """The wall clock, aware UTC."""
     return datetime.now(UTC)
-
-
-class Limiter(Protocol):
-    """What the client needs of ``RequestLimiter``."""
-
-    def acquire(self) -> float: ...
-    def hold(self, seconds: float) -> None: ...
 
 
 class OroClient:
@@ -74,7 +68,9 @@ class OroClient:
         transport: instead of the network, for tests.
 
     Attributes:
+        budget: bounds the requests for a while: ``with client.budget.at_most(1000): ...``.
         requests: requests sent, by kind (``listing``, ``links``).
+        questions: what was asked, by kind: a request that is tried again counts once, unlike in ``requests``.
         oddities: what was kept though odd, e.g. ``unknown_value:EvaluationRunPublic``.
         clock_skew_s: seconds by which the server's clock was ahead at the last answer; None before one.
     """
@@ -92,12 +88,14 @@ class OroClient:
         max_wait_s: float = 120.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self._limiter, self._clock, self._sleep = limiter, clock, sleep
+        self.budget = RequestBudget(limiter)
+        self._clock, self._sleep = clock, sleep
         self._random, self._tries, self._max_wait = random.Random(seed), tries, max_wait_s
         self._seen = threading.local()
         self._lock = threading.Lock()
         self._sdk = sdk_client(base_url, timeout_s, transport, self._note)
         self.requests: Counter[str] = Counter()
+        self.questions: Counter[str] = Counter()
         self.oddities: Counter[str] = Counter()
         self.clock_skew_s: float | None = None
 
@@ -110,9 +108,7 @@ class OroClient:
     def close(self) -> None:
         """Close the connections, and the limiter where it can be closed."""
         self._sdk.get_httpx_client().close()
-        close = getattr(self._limiter, "close", None)
-        if close is not None:
-            close()
+        self.budget.close()
 
     # ------------------------------------------------------------------------------------------ endpoints
 
@@ -298,15 +294,17 @@ class OroClient:
 
     def _ask(self, endpoint: Any, kind: str, **arguments: Any) -> Any:
         """One endpoint of the SDK, tried a bounded number of times; the body as JSON."""
+        with self._lock:
+            self.questions[kind] += 1
         for number in range(self._tries):
-            self._limiter.acquire()
+            self.budget.acquire()
             with self._lock:
                 self.requests[kind] += 1
             try:
                 return self._once(endpoint, arguments)
             except RetryLater as error:
                 if error.reason == "rate_limited":
-                    self._limiter.hold(self._delay(number) if error.after_s is None else error.after_s)
+                    self.budget.hold(self._delay(number) if error.after_s is None else error.after_s)
                 if error.reason not in TRANSIENT:
                     raise
                 if number + 1 == self._tries:

@@ -7,17 +7,24 @@ share it, so that a day that fails half-way and is tried again every ten minutes
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 from trajectory_platform.errors import RetryLater
-from trajectory_platform.sources.api_state import ApiState
-from trajectory_platform.sources.oro_client import Limiter, OroClient
+
+if TYPE_CHECKING:
+    from trajectory_platform.sources.api_state import ApiState
 
 BUDGET_SPENT = "request_budget"
+
+
+class Limiter(Protocol):
+    """What the client needs of ``RequestLimiter``."""
+
+    def acquire(self) -> float: ...
+    def hold(self, seconds: float) -> None: ...
 
 
 class RequestBudget:
@@ -59,24 +66,6 @@ class RequestBudget:
         close = getattr(self._limiter, "close", None)
         if close is not None:
             close()
-
-
-class BudgetedClient(OroClient):
-    """A client whose requests can be bounded for a while: ``with client.budget.at_most(1000): ...``.
-
-    Attributes:
-        questions: what was asked, by kind: a request that is tried again counts once, unlike in ``requests``.
-    """
-
-    def __init__(self, base_url: str, *, limiter: Limiter, **options: Any) -> None:
-        self.budget = RequestBudget(limiter)
-        self.questions: Counter[str] = Counter()
-        super().__init__(base_url, limiter=self.budget, **options)
-
-    def _ask(self, endpoint: Any, kind: str, **arguments: Any) -> Any:
-        with self._lock:
-            self.questions[kind] += 1
-        return super()._ask(endpoint, kind, **arguments)
 
 
 class Spending:
