@@ -27,6 +27,7 @@ def backfill(
     from datetime import UTC, datetime
 
     from trajectory_platform.stages import backfills
+    from trajectory_platform.stages.plain import daily_assets
 
     chosen = settings()
     choice = backfills.chosen_days(chosen, first, last, datetime.now(UTC), again=again)
@@ -34,7 +35,7 @@ def backfill(
     facts = backfills.run_backfill(
         chosen,
         choice,
-        assets=backfills.assets_of(chosen),
+        assets=daily_assets(chosen),
         ask=ask,
         tell=lambda text: typer.echo(text, err=as_json),
     )

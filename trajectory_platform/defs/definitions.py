@@ -29,6 +29,8 @@ from trajectory_platform.defs.partitions import same_day, subnet_days
 from trajectory_platform.defs.resources import Platform
 from trajectory_platform.defs.schedules import Clock, utc_now
 from trajectory_platform.settings import Settings
+from trajectory_platform.stages import fetching
+from trajectory_platform.stages.plain import DAILY_ASSETS
 from trajectory_platform.stages.triggers import follows
 
 _READS_FOLDERS = {"raw_traces", "problem_suites"}
@@ -51,7 +53,7 @@ def build_definitions(
     partitions = subnet_days(settings.first_day, last_day)
     ingest_job, train_job, health_job = jobs.ingest_and_curate(settings), jobs.train_as_of(settings), jobs.health()
     running = follows(settings)
-    without_fetching = jobs.DAILY_ASSETS if settings.source == "oro_api" else None
+    without_fetching = DAILY_ASSETS if settings.source == "oro_api" else None
     return dg.Definitions(
         assets=[corpus.product_catalogue(), *_day_assets(settings, partitions)],
         asset_checks=_checks(settings, partitions, clock),
@@ -77,11 +79,11 @@ def build_definitions(
 
 
 def _day_assets(settings: Settings, partitions: dg.DailyPartitionsDefinition) -> Sequence[dg.AssetsDefinition]:
-    fetching = settings.source == "oro_api"
-    rows = [_after_fetching(row) if fetching else row for row in corpus.rows()]
+    followed = settings.source == "oro_api"
+    rows = [_after_fetching(row) if followed else row for row in corpus.rows()]
     rows += training.rows(settings.window_days)
     built = [build(row, partitions, _pod(row, settings)) for row in rows]
-    if fetching:
+    if followed:
         from trajectory_platform.defs.assets import fetched
 
         built = [fetched.fetched_day(partitions, kubernetes.DAILY), *built]
@@ -103,7 +105,7 @@ def _after_fetching(row: DayAsset) -> DayAsset:
     """What reads the folder of a day comes after its fetching; the folders beside it are read as they are then."""
     if not _READS_FOLDERS & set(row.outputs):
         return row
-    return replace(row, upstream={**row.upstream, jobs.FETCHED: same_day()})
+    return replace(row, upstream={**row.upstream, fetching.STAGE: same_day()})
 
 
 def _pod(row: DayAsset, settings: Settings) -> Mapping[str, Any]:

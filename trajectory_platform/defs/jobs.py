@@ -9,7 +9,7 @@ import dagster as dg
 from trajectory_platform.defs import kubernetes
 from trajectory_platform.defs.freshness import HEALTH_CHECKS
 from trajectory_platform.settings import Settings
-from trajectory_platform.stages.plain import training_flow
+from trajectory_platform.stages.plain import daily_assets, training_flow
 from trajectory_platform.training.stage_recipes import STAGES
 
 if TYPE_CHECKING:
@@ -19,23 +19,8 @@ MAX_RUNTIME = "dagster/max_runtime"  # seconds; a run that takes longer is ended
 _HOUR = 3600
 INGEST_HOURS, TRAIN_HOURS, HEALTH_HOURS = 6, 72, 1
 
-DAILY_ASSETS = (
-    "raw_traces",
-    "problem_suites",
-    "trajectories",
-    "judged_traces",
-    "axis_a_corpus",
-    "rejected_traces",
-)
-FETCHED = "fetched_day"
-"""What comes first where days are fetched."""
 TRAIN_ASSETS = tuple(name for name, _ in training_flow(STAGES[-1]))
 """In the order of the flow; the recipe of the settings says which stages are trained."""
-
-
-def daily_assets(settings: Settings) -> tuple[str, ...]:
-    """The assets of a day, in the order of the flow."""
-    return (FETCHED, *DAILY_ASSETS) if settings.source == "oro_api" else DAILY_ASSETS
 
 
 def ingest_and_curate(settings: Settings) -> UnresolvedAssetJobDefinition:

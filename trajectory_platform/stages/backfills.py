@@ -17,7 +17,7 @@ from trajectory_platform.errors import Abort, RetryLater
 from trajectory_platform.identity import days_between
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.context import StageContext
-from trajectory_platform.stages.triggers import CHAIN, INCOMPLETE, behind, local_digest, near_source, published
+from trajectory_platform.stages.triggers import INCOMPLETE, behind, local_digest, near_source, published
 
 TAG = "trajectory_platform/backfill"
 PEAK_MEMORY = "trajectory_platform/peak_memory_mb"
@@ -77,11 +77,6 @@ def chosen_days(settings: Settings, first: str | None, last: str | None, now: da
     known = [day for day in days if day not in absent]
     wanted = known if again else [day for day in known if behind(ctx, day, chain, digest) is not None]
     return Choice(wanted, [day for day in known if day not in wanted], absent)
-
-
-def assets_of(settings: Settings) -> tuple[str, ...]:
-    """The assets of a day, in the order of the flow (those of the job ``ingest_and_curate``)."""
-    return (*(("fetched_day",) if settings.source == "oro_api" else ()), *CHAIN, "rejected_traces")
 
 
 def graphql(server: str, sleep: Callable[[float], None] = time.sleep) -> Ask:

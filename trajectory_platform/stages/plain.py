@@ -32,6 +32,8 @@ DAILY_STAGES: tuple[tuple[str, Stage], ...] = (
     ("judged_traces", daily.judged_traces),
     ("axis_a_corpus", daily.axis_a_corpus),
 )
+DAILY_ASSETS = (*(name for name, _ in DAILY_STAGES), "rejected_traces")
+"""What is made of a raw day; the last is written beside the corpus."""
 
 
 def daily_stages(settings: Settings) -> tuple[tuple[str, Stage], ...]:
@@ -41,6 +43,11 @@ def daily_stages(settings: Settings) -> tuple[tuple[str, Stage], ...]:
     from trajectory_platform.stages import fetching
 
     return ((fetching.STAGE, fetching.fetched_day), *DAILY_STAGES)
+
+
+def daily_assets(settings: Settings) -> tuple[str, ...]:
+    """The assets of a day, in the order of the flow."""
+    return (*(name for name, _ in daily_stages(settings)), DAILY_ASSETS[-1])
 
 
 def ingest_days(settings: Settings, day: str | None, first: str | None, last: str | None) -> Iterator[Fact]:

@@ -12,11 +12,11 @@ import yaml
 
 from trajectory_platform.defs.assets import corpus, training
 from trajectory_platform.defs.definitions import build_definitions
-from trajectory_platform.defs.jobs import DAILY_ASSETS, TRAIN_ASSETS
+from trajectory_platform.defs.jobs import TRAIN_ASSETS
 from trajectory_platform.evaluation import child
 from trajectory_platform.lake.publish import Lake
 from trajectory_platform.stages.context import StageContext
-from trajectory_platform.stages.plain import DAILY_STAGES, training_flow
+from trajectory_platform.stages.plain import DAILY_ASSETS, DAILY_STAGES, training_flow
 from trajectory_platform.training.stage_recipes import STAGES
 from trajectory_platform_tests.stages.arena_days import make_days, settings_for
 

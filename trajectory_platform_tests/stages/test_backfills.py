@@ -19,12 +19,12 @@ from trajectory_platform.stages.backfills import (
     PEAK_MEMORY,
     TAG,
     Choice,
-    assets_of,
     backfill_text,
     chosen_days,
     graphql,
     run_backfill,
 )
+from trajectory_platform.stages.plain import daily_assets
 from trajectory_platform_tests.defs.ticks import utc
 from trajectory_platform_tests.stages.arena_days import DAYS, ingest, make_days, place
 
@@ -100,7 +100,7 @@ def _run(settings: Settings, dagster: Dagster, **options: Any) -> tuple[dict[str
     told: list[str] = []
     choice = chosen_days(settings, DAYS[0], DAYS[-1], NOW, again=False)
     facts = run_backfill(
-        settings, choice, assets=assets_of(settings), ask=dagster, tell=told.append, sleep=lambda _: None, **options
+        settings, choice, assets=daily_assets(settings), ask=dagster, tell=told.append, sleep=lambda _: None, **options
     )
     return facts, told
 

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from trajectory_platform.defs.definitions import build_definitions
-from trajectory_platform.defs.jobs import daily_assets
 from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
-from trajectory_platform.stages.backfills import assets_of
 from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.plain import daily_assets
 from trajectory_platform.stages.triggers import CHAIN, AtSource, Look, behind, follows, freshness, open_days, published
 from trajectory_platform_tests.defs.ticks import utc
 from trajectory_platform_tests.stages.built_lake import context, publish, row
@@ -92,13 +91,13 @@ def test_looks_become_rarer(runs: int, failed: int, at_source: bool, hours: int)
 
 def test_a_followed_source_is_fetched_first_and_everything_runs() -> None:
     settings = Settings(source="oro_api")
-    assert follows(settings) and daily_assets(settings) == assets_of(settings)
+    assert follows(settings) and daily_assets(settings)[0] == "fetched_day"
     repository = build_definitions(settings).get_repository_def()
-    assert "fetched_day" in {node.name for node in repository.get_job("ingest_and_curate").nodes}
+    made = {key.to_user_string() for key in repository.get_job("ingest_and_curate").asset_layer.executable_asset_keys}
+    assert made == set(daily_assets(settings))
     running = {one.name for one in repository.sensor_defs if one.default_status.value == "RUNNING"}
     assert running == {"new_raw_days", "repoll_open_days", "retrain_newest", "resume_good_days"}
-    assert daily_assets(Settings()) == assets_of(Settings())
-    assert set(daily_assets(Settings())) == {*CHAIN, "rejected_traces"}
+    assert daily_assets(Settings()) == (*CHAIN, "rejected_traces")
 
 
 def test_what_is_retracted_of_a_day_is_found_once_for_the_same_retractions_and_rows(
