@@ -29,8 +29,9 @@ class Platform(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Tag the run with its peak memory; sensors and schedules have no run."""
-        if context.run_id and context.instance is not None and context.instance.has_run(context.run_id):
-            context.instance.add_run_tags(context.run_id, {PEAK_MEMORY: str(peak_memory_mb())})
+        run, instance = context.run, context.instance
+        if run is not None and instance is not None and instance.has_run(run.run_id):
+            instance.add_run_tags(run.run_id, {PEAK_MEMORY: str(peak_memory_mb())})
 
 
 def peak_memory_mb() -> int:
