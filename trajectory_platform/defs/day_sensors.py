@@ -21,6 +21,7 @@ from trajectory_platform.defs.runs import (
     REASON,
     Earlier,
     earlier,
+    in_hand,
     in_progress,
     read_cursor,
     read_tag,
@@ -30,6 +31,7 @@ from trajectory_platform.defs.schedules import Clock
 from trajectory_platform.errors import PlatformError
 from trajectory_platform.sources.listed import Listed, listed
 from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.plain import DAILY_ASSETS, daily_assets
 from trajectory_platform.stages.triggers import (
     INCOMPLETE,
     behind,
@@ -121,7 +123,7 @@ class _FolderTick:
         """What is to be run, and the whole of it in words."""
         self._look()
         chain, digest = published(self._ctx), local_digest(self._ctx)
-        busy = in_progress(self._instance, JOB)
+        busy = in_hand(self._instance, JOB, DAILY_ASSETS)
         found: list[dg.RunRequest] = []
         for number, day in enumerate(sorted(self._open)):
             if len(found) == MAX_REQUESTS or (number and time.monotonic() > self._ends):
@@ -133,7 +135,7 @@ class _FolderTick:
             if why is None and (digest is not None or before.runs):
                 self._done(day, "is ingested as its folders are now")
             elif day in busy or before.waits:
-                self._told.append(f"{day} waits for run {busy.get(day, 'requested before')}")
+                self._told.append(f"{day} waits for {busy.get(day, 'the run requested before')}")
             elif (
                 digest is None
                 and not before.runs
@@ -236,12 +238,13 @@ def _repolls(
     ctx: StageContext, instance: dg.DagsterInstance, complete: Sequence[str], now: datetime
 ) -> tuple[list[dg.RunRequest], str]:
     looks, waiting = open_days(ctx, complete, now, days_at_source(ctx.settings, complete, now))
-    busy = in_progress(instance, JOB)
-    room = MAX_REPOLLS - sum(1 for look in looks if look.day in busy)
+    busy = in_hand(instance, JOB, daily_assets(ctx.settings))
+    running = in_progress(instance, JOB)
+    room = MAX_REPOLLS - sum(1 for look in looks if look.day in running)
     found: list[dg.RunRequest] = []
     for look in looks:
         if look.day in busy:
-            waiting[look.day] = f"run {busy[look.day]} is on it"
+            waiting[look.day] = f"{busy[look.day]} is on it"
             continue
         before = earlier(instance, REPOLLS, look.day)
         every = look.every_s(before.runs, before.failed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -49,6 +49,26 @@ def in_progress(instance: dg.DagsterInstance, job: str) -> dict[str, str]:
         if run.job_name == job or run.tags.get("dagster/backfill"):
             found |= dict.fromkeys(days_of_run(run.tags), run.run_id)
     return found
+
+
+def in_hand(instance: dg.DagsterInstance, job: str, assets: Iterable[str]) -> dict[str, str]:
+    """Day -> what is on it already, in words: a run (``in_progress``), or a backfill that has yet to come to it.
+
+    A backfill, whoever launched it, makes its days asset by asset: between two of its runs nothing of a day is queued.
+
+    Args:
+        assets: a backfill counts for a day while one of these is still to be made of it; not for what failed in it.
+    """
+    from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus  # half a second
+
+    wanted = {dg.AssetKey(name) for name in assets}
+    found: dict[str, str] = {}
+    for backfill in instance.get_backfills(filters=BulkActionsFilter(statuses=[BulkActionStatus.REQUESTED])):
+        if backfill.asset_backfill_data is not None:
+            left = backfill.asset_backfill_data.get_targeted_partitions_without_materialization_status()
+            days = {one.partition_key for one in left.iterate_asset_partitions() if one.asset_key in wanted}
+            found |= {day: f"backfill {backfill.backfill_id}" for day in days if day is not None}
+    return found | {day: f"run {run}" for day, run in in_progress(instance, job).items()}
 
 
 class Earlier(NamedTuple):

@@ -10,11 +10,12 @@ import dagster as dg
 
 from trajectory_platform.defs.partitions import complete_days
 from trajectory_platform.defs.resources import Platform
-from trajectory_platform.defs.runs import MAX_TAG, REASON, in_progress
+from trajectory_platform.defs.runs import MAX_TAG, REASON, in_hand
 from trajectory_platform.errors import PlatformError
 from trajectory_platform.settings import Settings
 from trajectory_platform.sources.listed import listed
 from trajectory_platform.stages.context import StageContext, neighbours
+from trajectory_platform.stages.plain import daily_assets
 from trajectory_platform.stages.triggers import behind, local_digest, published, version_of
 
 if TYPE_CHECKING:
@@ -61,9 +62,9 @@ def daily_ingestion(
 
 
 def _daily(ctx: StageContext, instance: dg.DagsterInstance, day: str, at: datetime) -> dg.RunRequest | dg.SkipReason:
-    busy = in_progress(instance, "ingest_and_curate")
+    busy = in_hand(instance, "ingest_and_curate", daily_assets(ctx.settings))
     if day in busy:
-        return dg.SkipReason(f"{day} is being ingested by run {busy[day]}")
+        return dg.SkipReason(f"{day} is being ingested by {busy[day]}")
     try:
         found = {near: listed(ctx.settings.data_root, date.fromisoformat(near)) for near in neighbours(day)}
         fetched = ctx.settings.source == "oro_api"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.execution.backfill import BulkActionStatus
 
 from trajectory_platform.defs import day_sensors
 from trajectory_platform.defs.assets import day_asset
@@ -18,6 +19,7 @@ from trajectory_platform.defs.definitions import build_definitions
 from trajectory_platform.defs.runs import PARTITION, RANGE_END, RANGE_START, REASON
 from trajectory_platform.settings import Settings
 from trajectory_platform.sources.listed import listed
+from trajectory_platform.stages.plain import DAILY_ASSETS
 from trajectory_platform.stages.triggers import INCOMPLETE, Behind
 from trajectory_platform_tests.defs.ticks import Ticks, utc
 from trajectory_platform_tests.stages.arena_days import DAYS, FIRST, ingest, make_days, place
@@ -46,8 +48,8 @@ def _old(root: Path) -> None:
         os.utime(path, (at, at))
 
 
-def _watch(settings: Settings, now: datetime = NOW, last_day: date | None = None) -> Ticks:
-    return Ticks(settings, "new_raw_days", now=now, last_day=last_day)
+def _watch(settings: Settings, now: datetime = NOW, last_day: date | None = None, home: Path | None = None) -> Ticks:
+    return Ticks(settings, "new_raw_days", now=now, last_day=last_day, home=home)
 
 
 def _days(data: object) -> list[str | None]:
@@ -202,8 +204,36 @@ def test_folders_in_an_object_store_that_a_run_has_read_are_not_read_again(
     assert _days(ticks.tick()) == DAYS[:2], "the day of a folder that changed, and the one beside it"
 
 
-def _repoll(settings: Settings, now: datetime = NOW) -> Ticks:
-    return Ticks(settings, "repoll_open_days", now=now)
+def test_days_that_a_backfill_has_yet_to_make_are_not_asked_for_beside_it(days: Path, tmp_path: Path) -> None:
+    """A backfill makes its days asset by asset: between two of its runs nothing of a day is queued."""
+    settings = place(days, tmp_path)
+    _old(tmp_path / "days")
+    ticks = _watch(settings, home=tmp_path)
+    begun = ticks.has_backfill(DAILY_ASSETS, *DAYS[::2], made=[DAYS[0]], failed=[DAYS[1]])
+    found = ticks.tick()
+    assert _days(found) == [*DAYS[:2], DAYS[3], "2026-05-06"], "what it made or gave up is looked at as ever"
+    for request in found.run_requests:
+        ticks.ends(ticks.runs(request, JOB, STATUS.STARTED), STATUS.SUCCESS)
+    assert f"{DAYS[2]} waits for backfill {begun.backfill_id}" in ticks.tick().skip_message
+    ticks.instance.update_backfill(begun.with_status(BulkActionStatus.CANCELED))
+    assert _days(ticks.tick()) == [DAYS[2]], "nothing of it is lost with its backfill"
+
+
+def test_open_days_of_a_backfill_wait_for_it_and_take_no_room(
+    days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = place(days, tmp_path)
+    ingest(settings, DAYS)
+    shutil.rmtree(tmp_path / "lake" / "_manifests" / "axis_a_corpus")
+    ticks = _repoll(settings, home=tmp_path)
+    monkeypatch.setattr(day_sensors, "MAX_REPOLLS", 2)
+    begun = ticks.has_backfill(["judged_traces", "axis_a_corpus"], *DAYS[:2])
+    assert _days(ticks.tick()) == DAYS[2:]
+    assert f"{DAYS[0]}: backfill {begun.backfill_id} is on it" in (ticks.cursor or "")
+
+
+def _repoll(settings: Settings, now: datetime = NOW, home: Path | None = None) -> Ticks:
+    return Ticks(settings, "repoll_open_days", now=now, home=home)
 
 
 def test_a_day_that_ended_half_way_is_run_again_ever_more_rarely(

@@ -89,6 +89,8 @@ def test_nothing_to_do_is_said_with_its_reason(days: Path, tmp_path: Path) -> No
     assert "is ingested as its folder is now" in ticks.scheduled(utc("2026-05-03T03:30")).skip_message
     ticks.has_run("ingest_and_curate", dg.DagsterRunStatus.STARTED, {PARTITION: "2026-05-04"})
     assert "being ingested by run" in ticks.scheduled(utc("2026-05-05T03:30")).skip_message
+    ticks.has_backfill(["raw_traces"], "2026-05-03", "2026-05-05")
+    assert "being ingested by backfill" in ticks.scheduled(utc("2026-05-06T03:30")).skip_message
 
 
 def test_switched_on_where_the_source_is_followed_or_the_settings_say_so(tmp_path: Path) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import dagster as dg
+from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraphSubset
+from dagster._core.definitions.selector import (
+    PartitionRangeSelector,
+    PartitionsByAssetSelector,
+    PartitionsSelector,
+)
+from dagster._core.execution.backfill import PartitionBackfill
 from dagster._core.remote_origin import (
     ManagedGrpcPythonEnvCodeLocationOrigin,
     RemoteJobOrigin,
@@ -68,6 +75,35 @@ class Ticks:
         run = dg.DagsterRun(job_name=job, run_id=str(uuid4()), status=status, tags=tags, remote_job_origin=_origin(job))
         self.instance.add_run(run)
         return run.run_id
+
+    def has_backfill(
+        self, assets: Sequence[str], first: str, last: str, *, made: Collection[str] = (), failed: Collection[str] = ()
+    ) -> PartitionBackfill:
+        """A backfill in progress in the storage, that made some of its days and gave up others."""
+        graph = self._defs.resolve_asset_graph()
+        days = PartitionsSelector(ranges=[PartitionRangeSelector(start=first, end=last)])
+        chosen = [PartitionsByAssetSelector(asset_key=dg.AssetKey(name), partitions=days) for name in assets]
+        launched = PartitionBackfill.from_partitions_by_assets(
+            backfill_id=f"backfill{len(self.instance.get_backfills())}",
+            asset_graph=graph,
+            backfill_timestamp=self.now.timestamp(),
+            tags={},
+            dynamic_partitions_store=self.instance,
+            partitions_by_assets=chosen,
+            title=None,
+            description=None,
+            run_config=None,
+        )
+        begun = launched.get_asset_backfill_data(graph)
+        parts = list(begun.target_subset.iterate_asset_partitions())
+
+        def of(days: Collection[str]) -> AssetGraphSubset:
+            return AssetGraphSubset.from_asset_partition_set({one for one in parts if one.partition_key in days}, graph)
+
+        data = begun._replace(materialized_subset=of(made), failed_and_downstream_subset=of(failed))
+        backfill = launched._replace(asset_backfill_data=data)
+        self.instance.add_backfill(backfill)
+        return backfill
 
     def ends(self, run_id: str, status: dg.DagsterRunStatus) -> None:
         """Let a run end."""
