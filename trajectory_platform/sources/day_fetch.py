@@ -274,10 +274,11 @@ class DayFetch:
                 self._queue.later(row, error.reason, now, timedelta(days=1).total_seconds())
         elif isinstance(error, RetryLater):
             hidden = error.reason in EMBARGO
-            self._queue.later(row, error.reason, now, error.after_s if hidden else PAUSE.total_seconds())
             if error.reason == "race_in_flight" and row.race_id is not None:
                 self._closed_races.add(row.race_id)
                 self._queue.race_in_flight(self._day, row.race_id, now, error.after_s)
+            else:
+                self._queue.later(row, error.reason, now, error.after_s if hidden else PAUSE.total_seconds())
         else:
             raise error
         with self._lock:
@@ -332,7 +333,7 @@ class DayFetch:
                 self._queue.gone(row, IN_WHOLE_FILE)
         last = self._end + self._limits.final_after
         if now >= last:
-            self._queue.give_up(self._day)
+            self._queue.give_up(self._day, memory["looks"])
         requests["downloads"] = self._downloader.requests
         memory["requests"] = dict(sorted((Counter(memory["requests"]) + requests).items()))
         look = Look(

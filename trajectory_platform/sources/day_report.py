@@ -11,10 +11,9 @@ from trajectory_platform.sources.fetch_report import FINAL, NO_USABLE_ID, OPEN, 
 from trajectory_platform.sources.oro_client import MAX_SKEW_S
 from trajectory_platform.sources.oro_found import Found
 from trajectory_platform.sources.run_labels import run_labels
-from trajectory_platform.sources.wanted import IN_WHOLE_FILE, Row
+from trajectory_platform.sources.wanted import FEWEST_TRIES, IN_WHOLE_FILE, Row
 
 PAUSE = timedelta(minutes=10)  # before what failed, or a look that ended early, is tried again
-_LOOKS_WHEN_SHORT = 3  # the subnet counts pairs of agents that its public lists do not show: no reason to look for ever
 _RELIST = timedelta(hours=6)  # after which runs that were not final, and hidden versions, are looked at again
 
 
@@ -59,11 +58,13 @@ def waiting(look: Look, found: Found, *, settled: datetime, last: datetime) -> d
     if states["later"]:
         times = [parse_utc(row.until) or look.now for row in look.rows if row.state == "later"]
         waits["later"] = min(times)
+    relist = look.now + _RELIST if look.now >= last else min(look.now + _RELIST, last)
     if any(row.state == "not_asked" and row.reason == "not_final" for row in look.rows):
-        waits["not_final"] = min(look.now + _RELIST, last)
-    if any(reason != UNSAFE_ID for reason in found.hidden.values()) and look.now < last:
-        waits["hidden"] = min(look.now + _RELIST, last)
-    if look.memory["looks"] < _LOOKS_WHEN_SHORT:
+        waits["not_final"] = relist
+    again = look.memory["looks"] < FEWEST_TRIES
+    if any(reason != UNSAFE_ID for reason in found.hidden.values()) and (again or look.now < last):
+        waits["hidden"] = relist
+    if again:
         if _reconcile(found.expected, found.distinct()) == "short":
             waits["short"] = look.now + timedelta(days=1)  # by then every remembered answer is asked for anew
         elif found.expected_state == "unreadable":

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from trajectory_platform.identity import parse_utc
 from trajectory_platform.sources.api_state import ApiState
-from trajectory_platform.sources.oro_answers import EMBARGO, NOT_THERE
+from trajectory_platform.sources.oro_answers import NOT_THERE
 
-NOT_FOUND_TRIES = 3
+FEWEST_TRIES = 3  # before anything is given up
 NOT_FOUND_AFTER = timedelta(hours=1)
 _FIRST_WAIT = timedelta(minutes=30)
 _LAST_WAIT = timedelta(hours=24)
@@ -160,7 +160,7 @@ class WantedQueue:
         first = parse_utc(row.first_try) if row.reason == reason and row.first_try else None
         tries = 1 if first is None else row.tries + 1
         first = first or now
-        if row.rank >= 2 or (tries >= NOT_FOUND_TRIES and now - first >= NOT_FOUND_AFTER):
+        if row.rank >= 2 or (tries >= FEWEST_TRIES and now - first >= NOT_FOUND_AFTER):
             self._set(row, "gone", reason=reason, tries=tries, first=first)
             return
         self._set(row, "later", reason=reason, until=now + _FIRST_WAIT, tries=tries, first=first)
@@ -182,12 +182,12 @@ class WantedQueue:
         )
 
     def race_in_flight(self, day: date, race_id: str, now: datetime, after_s: float | None) -> int:
-        """All pairs of a race that is in flight are later, without asking for each; the number of them."""
+        """All pairs of a race that is in flight are later, a try each without asking for it; the number of them."""
         until = (now + _wait(3600.0 if after_s is None else after_s)).isoformat()
         return self._state.write(
-            """UPDATE wanted SET state = 'later', reason = 'race_in_flight', until = ?
-            WHERE day = ? AND race_id = ? AND state IN ('wanted', 'later')""",
-            [(until, day.isoformat(), race_id)],
+            """UPDATE wanted SET state = 'later', reason = 'race_in_flight', until = ?, tries = tries + 1,
+            first_try = COALESCE(first_try, ?) WHERE day = ? AND race_id = ? AND state IN ('wanted', 'later')""",
+            [(until, now.isoformat(), day.isoformat(), race_id)],
         )
 
     def choose(self, chosen: Mapping[tuple[str, str], tuple[bool, str, float]]) -> None:
@@ -213,17 +213,19 @@ class WantedQueue:
             [(day.isoformat(),)],
         )
 
-    def give_up(self, day: date) -> int:
-        """What was hidden until now, or failed again and again, is given up with the reason; the number of pairs.
+    def give_up(self, day: date, looks: int) -> int:
+        """What was hidden or failed again and again until now is given up with the reason; the number of pairs.
 
-        What was not asked for yet stays wanted, and what was not found has its own rule (``not_there``).
+        Three tries at least, and for what is not final three ``looks`` at the day, however old it is: a backfill comes
+        to it for the first time when it is. What was not asked for yet stays wanted, and what was not found has its own
+        rule (``not_there``).
         """
-        hidden, missing = (",".join("?" * len(reasons)) for reasons in (EMBARGO, NOT_THERE))
+        missing = ",".join("?" * len(NOT_THERE))
         return self._state.write(
             f"""UPDATE wanted SET state = 'gone', reason = 'given_up:' || reason, until = NULL WHERE day = ? AND (
-            (state = 'later' AND (reason IN ({hidden}) OR (tries >= ? AND reason NOT IN ({missing}))))
-            OR (state = 'not_asked' AND reason = 'not_final'))""",
-            [(day.isoformat(), *EMBARGO, NOT_FOUND_TRIES, *NOT_THERE)],
+            (state = 'later' AND tries >= ? AND reason NOT IN ({missing}))
+            OR (state = 'not_asked' AND reason = 'not_final' AND ? >= ?))""",
+            [(day.isoformat(), FEWEST_TRIES, *NOT_THERE, looks, FEWEST_TRIES)],
         )
 
     def on_other_days(self, day: date, pairs: Collection[Pair]) -> list[Row]:

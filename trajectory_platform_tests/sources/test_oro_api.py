@@ -289,9 +289,36 @@ def test_what_stays_hidden_is_given_up_with_its_reason(setup: Setup) -> None:
     setup.fake.world.refusals = {(R1, P1): (404, "ARTIFACT_NOT_RELEASED")}
     assert setup.fetch().state == "open"
     setup.clock.now = datetime(2026, 5, 16, tzinfo=UTC)
+    assert setup.fetch().state == "open", "old, but asked for twice only"
+    setup.clock.forward(hours=25)
     report = setup.fetch()
     assert (report.state, report.gone) == ("final_with_holes", {"given_up:not_released": 1})
     assert report.holes() == {"gone:given_up:not_released": 1}
+
+
+@pytest.mark.parametrize("refusal", [(404, "ARTIFACT_NOT_RELEASED"), (403, "RACE_IN_FLIGHT")])
+def test_a_backfill_that_comes_to_a_day_when_it_is_old_does_not_give_up_at_one_refusal(
+    setup: Setup, refusal: tuple[int, str]
+) -> None:
+    setup.fake.world.refusals = {(R1, P1): refusal}
+    setup.clock.now = datetime(2026, 6, 16, tzinfo=UTC)
+    report = setup.fetch()
+    assert (report.state, report.gone, list(report.later.values())) == ("open", {}, [1])
+    setup.fake.world.refusals = {}
+    setup.clock.forward(hours=2)
+    assert setup.fetch().state == "final"
+    assert setup.artifacts() == ALL
+
+
+def test_a_version_that_was_hidden_once_from_an_old_day_is_looked_at_again(setup: Setup) -> None:
+    setup.fake.world.hidden_versions = {V1}
+    setup.clock.now = datetime(2026, 6, 16, tzinfo=UTC)
+    report = setup.fetch()
+    assert (report.state, report.hidden_versions) == ("open", {"agent_version_not_found": 1})
+    setup.fake.world.hidden_versions = set()
+    setup.clock.forward(hours=7)
+    assert setup.fetch().state == "final"
+    assert setup.artifacts() == ALL
 
 
 def test_a_hidden_agent_version_keeps_the_day_open_and_its_runs_are_asked_for_one_by_one(setup: Setup) -> None:
