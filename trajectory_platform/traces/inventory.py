@@ -5,12 +5,15 @@ Rules: design 3, "Row and day". The folder says where a pair was found; its part
 judged further away could be seen by no partition; it stays in its folder's day as
 ``unreadable: judged_day_out_of_reach``. Hence, for every day, ``raw_rows == found + moved_in - moved_out``, and every
 row is in exactly one partition.
+
+A file that holds a whole run lies where one of its pairs was judged. A pair in it that this folder's listing does not
+name and a folder beside it does belongs to that folder: it is found there, with the bytes of the file here.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -27,14 +30,19 @@ from trajectory_platform.traces.pairs import Entry, Found, Listing, index_listin
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = "inventory-1"  # raise it when the same folder would give other rows
+VERSION = "inventory-2"  # raise it when the same folder would give other rows
 OUT_OF_REACH = "judged_day_out_of_reach"
 DUPLICATE = "duplicate_line"
 NOT_SAMPLED = "not_sampled"
 AWAITED = "artifact_"
 """Reasons of a ``not_final`` row that begin so: the artifact of a fetched day is asked for again."""
 _NOT_ASKED, _GONE = "not_asked", "gone"  # what else a pair without its artifact may be: wanted, later, not_sampled
+_DAY = timedelta(days=1)
 _SHARED_FORMS = ("jsonl_envelopes", "jsonl_steps", "whole_file")
+
+
+_Key = tuple[str, str]
+_Found_Key = tuple[str, str | None]
 
 
 class Source(Protocol):
@@ -81,11 +89,25 @@ def inventory_day(source: Source, day: date, limits: Limits) -> Inventory:
     Raises:
         RetryLater: the storage does not answer now; nothing is published.
     """
-    raw = source.open_day(day)
-    own, faults = _folder_rows(source, raw, limits, judged_on=None)
+    own = _read_folder(source, source.open_day(day), limits)
+    beside = [
+        _read_folder(source, raw, limits, _runs_judged_on(listing, raw.day, day) | own.runs(), listing)
+        for raw in (source.open_day(day - _DAY), source.open_day(day + _DAY))
+        if raw.exists
+        for listing in [index_listing(raw)]
+    ]
+    lent = {folder.day: folder.unnamed_there() for folder in (own, *beside)}
+
+    def borrowed(key: _Key, judged: date) -> list[tuple[date, Found]]:
+        """For a pair that the day's folder names: on another day from the folder of that day, else from both."""
+        lenders = [folder.day for folder in beside if judged in (day, folder.day)]
+        return [(lender, one) for lender in lenders for one in lent[lender].get(key, [])]
+
+    named_beside = {key for folder in beside for key in lent[day] if folder.judged_day(key) in (day, folder.day)}
+    found = list(_rows(own, borrowed, named_beside))
     rows: list[_Row] = []
     moved_out = 0
-    for row in own:
+    for row in found:
         if row.judged_day == day:
             rows.append(row)
         elif abs((row.judged_day - day).days) == 1:
@@ -93,23 +115,21 @@ def inventory_day(source: Source, day: date, limits: Limits) -> Inventory:
         else:
             rows.append(_out_of_reach(row))
     moved_in = 0
-    for beside in (day - timedelta(days=1), day + timedelta(days=1)):
-        neighbour = source.open_day(beside)
-        if neighbour.exists:
-            arriving, _ = _folder_rows(source, neighbour, limits, judged_on=day)
-            moved_in += len(arriving)
-            rows += arriving
+    for folder in beside:
+        arriving = _rows(folder, lambda key, _: [(day, one) for one in lent[day].get(key, [])])
+        moved = [row for row in arriving if row.judged_day == day]
+        moved_in += len(moved)
+        rows += moved
     values = [{**value, "day": day.isoformat()} for value in _number_duplicates(rows, day)]
-    summary = _summary(raw, own, faults, values, day, moved_in=moved_in, moved_out=moved_out)
-    return _inventory(values, summary)
+    return _inventory(values, _summary(own, found, values, day, moved_in=moved_in, moved_out=moved_out))
 
 
 def inventory_folder(source: Source, day: date, limits: Limits) -> Inventory:
     """All rows of one day folder, each with the day it was judged in ``day`` (plain commands)."""
-    raw = source.open_day(day)
-    own, faults = _folder_rows(source, raw, limits, judged_on=None)
-    values = _number_duplicates(own, day)
-    return _inventory(values, _summary(raw, own, faults, values, day, moved_in=0, moved_out=0))
+    own = _read_folder(source, source.open_day(day), limits)
+    found = list(_rows(own, lambda key, judged: []))
+    values = _number_duplicates(found, day)
+    return _inventory(values, _summary(own, found, values, day, moved_in=0, moved_out=0))
 
 
 def _inventory(values: list[dict[str, Any]], summary: dict[str, Any]) -> Inventory:
@@ -131,22 +151,49 @@ def _out_of_reach(row: _Row) -> _Row:
 # ---------------------------------------------------------------------------------------------- one folder
 
 
-def _folder_rows(source: Source, raw: RawDay, limits: Limits, judged_on: date | None) -> tuple[list[_Row], list[Fault]]:
-    """The pairs of a folder, all or only those judged on one day (then only artifacts of their runs are read)."""
-    listing = index_listing(raw)
-    wanted = None if judged_on is None else _runs_judged_on(listing, raw.day, judged_on)
-    pairs: dict[tuple[str, str | None], list[Found]] = {}
-    refs = [ref for ref in raw.artifacts if wanted is None or safe_id(ref.eval_run_id) in wanted]
+class _Folder(NamedTuple):
+    """A day folder: its listing, and what its artifacts hold, by (safe run id, safe problem id or None)."""
+
+    raw: RawDay
+    listing: Listing
+    pairs: dict[_Found_Key, list[Found]]
+
+    @property
+    def day(self) -> date:
+        return self.raw.day
+
+    def runs(self) -> set[str]:
+        """Runs of the pairs that the listing names."""
+        return {run for run, _ in self.listing.entries}
+
+    def judged_day(self, key: _Key) -> date | None:
+        """When a pair that the listing names was judged; None for others."""
+        return _judged_day(self.listing.entries[key], self.day) if key in self.listing.entries else None
+
+    def unnamed_there(self) -> dict[_Key, list[Found]]:
+        """What artifacts hold of pairs that the folder's listing does not name."""
+        return {
+            (run, problem): found
+            for (run, problem), found in self.pairs.items()
+            if problem is not None and (run, problem) not in self.listing.entries
+        }
+
+    def faults(self) -> list[Fault]:
+        named = {run for run, _ in self.pairs} | self.runs() | set(self.listing.unnamed)
+        missing = sorted(named - set(self.listing.runs))
+        return [fault("runs.jsonl", None, "run_missing", run) for run in missing] + self.listing.faults
+
+
+def _read_folder(
+    source: Source, raw: RawDay, limits: Limits, runs: Collection[str] | None = None, listing: Listing | None = None
+) -> _Folder:
+    """The listing of a folder and its artifacts, all or only those of some runs."""
+    pairs: dict[_Found_Key, list[Found]] = {}
+    refs = [ref for ref in raw.artifacts if runs is None or safe_id(ref.eval_run_id) in runs]
     for ref, held in zip(refs, _open_all(source, refs, limits), strict=True):
         for problem_id, found in held:
             pairs.setdefault((safe_id(ref.eval_run_id), problem_id), []).append(found)
-    rows = list(_rows(listing, pairs, raw))
-    named = {run for run, _ in pairs} | {run for run, _ in listing.entries} | set(listing.unnamed)
-    faults = [fault("runs.jsonl", None, "run_missing", run) for run in sorted(named - set(listing.runs))]
-    faults += listing.faults
-    if judged_on is not None:
-        rows = [row for row in rows if row.judged_day == judged_on]
-    return rows, faults
+    return _Folder(raw, listing or index_listing(raw), pairs)
 
 
 def _runs_judged_on(listing: Listing, folder_day: date, day: date) -> set[str]:
@@ -160,27 +207,37 @@ def _judged_day(pair: Entry | None, folder_day: date) -> date:
     return (utc_day(pair.result.get("updated_at")) if pair else None) or folder_day
 
 
-def _rows(listing: Listing, pairs: Mapping[tuple[str, str | None], list[Found]], raw: RawDay) -> Iterable[_Row]:
-    """One row per pair that is named or found, and one per further line of it."""
+def _rows(
+    folder: _Folder, borrowed: Callable[[_Key, date], list[tuple[date, Found]]], left_out: Collection[_Key] = ()
+) -> Iterator[_Row]:
+    """One row per pair that is named or found, and one per further line of it.
+
+    Args:
+        folder: where the pairs are named or found.
+        borrowed: (pair that is named, when it was judged) -> what other folders hold of it, with their days.
+        left_out: pairs found but not named, which another folder names.
+    """
+    raw, listing, pairs = folder
     folder_day = raw.day
     named: list[tuple[str, str | None, Entry | None, list[Found]]] = [
         (run, problem, pair, pairs.get((run, problem), [])) for (run, problem), pair in listing.entries.items()
     ]
     for (run, problem), found in pairs.items():
-        if problem is not None and (run, problem) not in listing.entries:
+        if problem is not None and (run, problem) not in listing.entries and (run, problem) not in left_out:
             named.append((run, problem, None, found))
     for run in sorted({run for run, problem in pairs if problem is None} | set(listing.unnamed)):
         named += _without_id(run, listing.unnamed.get(run, []), pairs.get((run, None), []))
     for run, problem, pair, found in named:
         judged = _judged_day(pair, folder_day)
-        held: list[Found | None] = [*found] or [None]
-        for one in held:
+        others = borrowed((run, problem), judged) if pair is not None and problem is not None else []
+        held: list[tuple[date, Found | None]] = [*((folder_day, one) for one in found), *others]
+        for place, one in held or [(folder_day, None)]:
             line = one.line if one else None
-            values = pair_row(listing, run, problem, pair, one, folder_day.isoformat())
+            values = pair_row(listing, run, problem, pair, one, place.isoformat())
             if one is None and values["state"] == "no_trace" and problem is not None:
                 values |= _unfetched(raw.unfetched.get((run, problem)))
             shared = bool(one and one.line is not None)
-            yield _Row(judged, folder_day, trace_id(run, problem, line), one.content if one else None, shared, values)
+            yield _Row(judged, place, trace_id(run, problem, line), one.content if one else None, shared, values)
 
 
 def _unfetched(pair: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -311,9 +368,8 @@ def _placed(row: _Row, name: str, *, duplicate_lines: int, duplicates_differ: bo
 
 
 def _summary(
-    raw: RawDay,
-    own: list[_Row],
-    faults: list[Fault],
+    folder: _Folder,
+    found: list[_Row],
     values: list[dict[str, Any]],
     day: date,
     *,
@@ -321,19 +377,18 @@ def _summary(
     moved_out: int,
 ) -> dict[str, Any]:
     states = Counter(str(value["state"]) for value in values)
-    with_pairs = {row.values["eval_run_id"] for row in own}
-    all_faults = sorted(
-        raw.faults + faults, key=lambda entry: (entry["file"], entry["line"] or 0, entry["reason"], entry["detail"])
-    )
+    with_pairs = {row.values["eval_run_id"] for row in found}
+    faults = folder.raw.faults + folder.faults()
+    faults.sort(key=lambda one: (one["file"], one["line"] or 0, one["reason"], one["detail"]))
     return {
         "day": day.isoformat(),
-        "found": len(own),
+        "found": len(found),
         "moved_in": moved_in,
         "moved_out": moved_out,
         "raw_rows": len(values),
-        "runs": len(raw.runs),
-        "runs_without_problems": sum(safe_id(run["eval_run_id"]) not in with_pairs for run in raw.runs),
-        "faults": jsontext.dumps(all_faults),
+        "runs": len(folder.raw.runs),
+        "runs_without_problems": sum(safe_id(run["eval_run_id"]) not in with_pairs for run in folder.raw.runs),
+        "faults": jsontext.dumps(faults),
         "by_state": jsontext.dumps({state: states[state] for state in sorted(states)}),
     }
 

@@ -86,7 +86,8 @@ def account(history: History, data_root: Path) -> dict[str, Any]:
             wrong.append(f"{day}/{run}/{problem}: {'not fetched' if held is None else 'other bytes'}")
     listed = Counter(listed_pairs(data_root))
     counts["listed"] = len(listed)
-    counts["listed_twice"] = sum(count > 1 for count in listed.values())
+    places = Counter((run, problem) for _, run, problem in listed.elements())
+    counts["listed_twice"] = sum(count > 1 for count in places.values())
     unlisted = sorted(expected - set(listed))
     return {**counts, "wrong": wrong, "not_listed": ["/".join(pair) for pair in unlisted]}
 

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from datetime import date, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -402,6 +403,63 @@ def test_no_pair_is_lost_and_none_is_in_two_partitions(pairs: list[tuple[int, in
         found += summary["found"]
         rows += summary["raw_rows"]
     assert rows == found == len({(folder, number) for folder, _, number in pairs})
+
+
+@pytest.mark.parametrize("beside", [-1, 1])
+def test_a_file_of_a_whole_run_in_the_folder_beside_is_read_where_its_pairs_are_named(days: Days, beside: int) -> None:
+    """One of three pairs was judged a day apart: the file lies there, with the other two inside."""
+    other = DAY + timedelta(days=beside)
+    days.write(runs=[run()], problems=[entry("p1"), entry("p2")])
+    days.write(
+        other,
+        runs=[run()],
+        problems=[entry("p3", updated_at=f"{other}T08:00:00Z")],
+        artifacts={"r1/p3.json": line("p1") + line("p2") + line("p3")},
+    )
+    named, held = (inventory_day(days.source, one, LIMITS) for one in (DAY, other))
+    assert {name: (row["state"], row["artifact_line"]) for name, row in by_id(named).items()} == {
+        "r1:p1": ("trace", 0),
+        "r1:p2": ("trace", 1),
+    }
+    assert [row["validator_score"] for row in named.rows.to_pylist()] == [1.0, 1.0], "the verdict is bound to its trace"
+    assert list(by_id(held)) == ["r1:p3"], "no pair stands on two days"
+    counts = [[one.summary[name] for name in ("found", "moved_in", "moved_out", "raw_rows")] for one in (named, held)]
+    assert counts == [[2, 0, 0, 2], [1, 0, 0, 1]]
+
+
+_PLACED = st.tuples(st.integers(0, 3), st.integers(-1, 1), st.booleans(), st.sampled_from([-1, 0, 1, None]))
+
+
+@given(st.lists(_PLACED, max_size=12), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_wherever_a_file_of_a_pair_lies_in_reach_the_pair_is_one_trace_on_one_day(
+    placed: list[tuple[int, int, bool, int | None]], whole: bool
+) -> None:
+    """Named in one folder, judged that day or one beside; its file in any folder that the partition of that day reads."""
+    with TemporaryDirectory() as root:
+        days = Days(Path(root))
+        listed: dict[int, list[dict[str, Any]]] = {}
+        files: dict[int, dict[str, bytes]] = {}
+        wanted: dict[str, tuple[str, str]] = {}
+        for number, (folder, offset, near_listing, lies) in enumerate(placed):
+            judged = DAY + timedelta(days=folder + offset)
+            listed.setdefault(folder, []).append(entry(f"p{number}", updated_at=f"{judged}T12:00:00Z"))
+            place = None if lies is None else folder + (lies if offset == 0 else 0 if near_listing else offset)
+            if place is not None:
+                name = "r1/whole.json" if whole else f"r1/p{number}.json"
+                held = files.setdefault(place, {})
+                held[name] = held.get(name, b"") + (line(f"p{number}") if whole else TRACE)
+            wanted[f"r1:p{number}"] = (judged.isoformat(), "no_trace" if place is None else "trace")
+        for folder in {*listed, *files}:
+            held = files.get(folder, {})
+            days.write(DAY + timedelta(days=folder), runs=[run()], problems=listed.get(folder, []), artifacts=held)
+        found: list[tuple[str, tuple[str, str]]] = []
+        for offset in range(-3, 8):
+            inventory = inventory_day(days.source, DAY + timedelta(days=offset), LIMITS)
+            summary = inventory.summary
+            assert summary["raw_rows"] == summary["found"] + summary["moved_in"] - summary["moved_out"]
+            found += [(row["trace_id"], (row["day"], row["state"])) for row in inventory.rows.to_pylist()]
+        assert sorted(found) == sorted(wanted.items())
 
 
 # ------------------------------------------------------------------------------------------- the shared days
