@@ -168,7 +168,7 @@ class _Folder(NamedTuple):
 
     def judged_day(self, key: _Key) -> date | None:
         """When a pair that the listing names was judged; None for others."""
-        return _judged_day(self.listing.entries[key], self.day) if key in self.listing.entries else None
+        return _judged_day(pair, self.day) if (pair := self.listing.entries.get(key)) else None
 
     def unnamed_there(self) -> dict[_Key, list[Found]]:
         """What artifacts hold of pairs that the folder's listing does not name."""
@@ -213,7 +213,6 @@ def _rows(
     """One row per pair that is named or found, and one per further line of it.
 
     Args:
-        folder: where the pairs are named or found.
         borrowed: (pair that is named, when it was judged) -> what other folders hold of it, with their days.
         left_out: pairs found but not named, which another folder names.
     """

@@ -435,7 +435,7 @@ _PLACED = st.tuples(st.integers(0, 3), st.integers(-1, 1), st.booleans(), st.sam
 def test_wherever_a_file_of_a_pair_lies_in_reach_the_pair_is_one_trace_on_one_day(
     placed: list[tuple[int, int, bool, int | None]], whole: bool
 ) -> None:
-    """Named in one folder, judged that day or one beside; its file in any folder that the partition of that day reads."""
+    """Named in one folder, judged that day or one beside; its file in any folder that the judged day reads."""
     with TemporaryDirectory() as root:
         days = Days(Path(root))
         listed: dict[int, list[dict[str, Any]]] = {}
