@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dagster as dg
 
 from trajectory_platform.identity import days_between
+
+if TYPE_CHECKING:
+    from dagster._core.execution.backfill import PartitionBackfill
 
 PARTITION = "dagster/partition"
 RANGE_START = "dagster/asset_partition_range_start"
@@ -64,11 +67,19 @@ def in_hand(instance: dg.DagsterInstance, job: str, assets: Iterable[str]) -> di
     wanted = {dg.AssetKey(name) for name in assets}
     found: dict[str, str] = {}
     for backfill in instance.get_backfills(filters=BulkActionsFilter(statuses=[BulkActionStatus.REQUESTED])):
-        if backfill.asset_backfill_data is not None:
+        if backfill.asset_backfill_data is None:  # of a job: all its days are submitted, in batches
+            days = set(_not_submitted(backfill)) if backfill.job_name == job else set()
+        else:
             left = backfill.asset_backfill_data.get_targeted_partitions_without_materialization_status()
-            days = {one.partition_key for one in left.iterate_asset_partitions() if one.asset_key in wanted}
-            found |= {day: f"backfill {backfill.backfill_id}" for day in days if day is not None}
+            days = {str(one.partition_key) for one in left.iterate_asset_partitions() if one.asset_key in wanted}
+        found |= dict.fromkeys(days, f"backfill {backfill.backfill_id}")
     return found | {day: f"run {run}" for day, run in in_progress(instance, job).items()}
+
+
+def _not_submitted(backfill: PartitionBackfill) -> Sequence[str]:
+    names = list(backfill.partition_names or [])
+    last = backfill.last_submitted_partition_name
+    return names[names.index(last) + 1 :] if last in names else names
 
 
 class Earlier(NamedTuple):

@@ -11,10 +11,10 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, NamedTuple
 
 from trajectory_platform.errors import PlatformError, RejectRow, RetryLater
-from trajectory_platform.identity import sha256_hex
+from trajectory_platform.identity import parse_utc, sha256_hex
 from trajectory_platform.sources.api_state import ApiState, DayState
 from trajectory_platform.sources.artifact_download import Downloaded, Downloader, ExpiredLink
-from trajectory_platform.sources.day_report import PAUSE, Look, make_report, waiting
+from trajectory_platform.sources.day_report import PATIENCE, PAUSE, Look, make_report, waiting
 from trajectory_platform.sources.fetch_report import (
     FETCH_FILE,
     OPEN,
@@ -275,8 +275,11 @@ class DayFetch:
         elif isinstance(error, RetryLater):
             hidden = error.reason in EMBARGO
             if error.reason == "race_in_flight" and row.race_id is not None:
-                self._closed_races.add(row.race_id)
-                self._queue.race_in_flight(self._day, row.race_id, now, error.after_s)
+                with self._lock:
+                    first = row.race_id not in self._closed_races
+                    self._closed_races.add(row.race_id)
+                if first:  # the other workers ask for the same race meanwhile: a look is one try
+                    self._queue.race_in_flight(self._day, row.race_id, now, error.after_s)
             else:
                 self._queue.later(row, error.reason, now, error.after_s if hidden else PAUSE.total_seconds())
         else:
@@ -319,6 +322,15 @@ class DayFetch:
         memory["looks"] += 1
         return memory
 
+    def _is_given_up(self, now: datetime, last: datetime, memory: dict[str, Any]) -> bool:
+        """Whether what is missing is no longer waited for: the day is old, and was looked at again long enough after it
+        was first looked at as an old one. A backfill comes to a day when it is; and a look that was stopped has not
+        asked for what was due."""
+        if now < last or self._stopped is not None:
+            return False
+        since = parse_utc(memory.setdefault("old_since", now.isoformat())) or now
+        return now - since >= PATIENCE
+
     def _close(
         self,
         found: Found,
@@ -332,8 +344,9 @@ class DayFetch:
             if (row.eval_run_id, row.problem_id) in self._inside:
                 self._queue.gone(row, IN_WHOLE_FILE)
         last = self._end + self._limits.final_after
-        if now >= last:
-            self._queue.give_up(self._day, memory["looks"])
+        given_up = self._is_given_up(now, last, memory)
+        if given_up:
+            self._queue.give_up(self._day)
         requests["downloads"] = self._downloader.requests
         memory["requests"] = dict(sorted((Counter(memory["requests"]) + requests).items()))
         look = Look(
@@ -352,7 +365,7 @@ class DayFetch:
             spent=spending.spent,
             resumes=spending.resumes(memory["listing"]),
         )
-        waits = waiting(look, found, settled=self._end + self._limits.settle, last=last)
+        waits = waiting(look, found, settled=self._end + self._limits.settle, last=last, given_up=given_up)
         report = make_report(look, found, waits)
         lines = [line for row in sorted(look.rows) if (line := pair_line(row)) is not None]
         folder = self._day.isoformat()

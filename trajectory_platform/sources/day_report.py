@@ -11,9 +11,11 @@ from trajectory_platform.sources.fetch_report import FINAL, NO_USABLE_ID, OPEN, 
 from trajectory_platform.sources.oro_client import MAX_SKEW_S
 from trajectory_platform.sources.oro_found import Found
 from trajectory_platform.sources.run_labels import run_labels
-from trajectory_platform.sources.wanted import FEWEST_TRIES, IN_WHOLE_FILE, Row
+from trajectory_platform.sources.wanted import IN_WHOLE_FILE, Row
 
 PAUSE = timedelta(minutes=10)  # before what failed, or a look that ended early, is tried again
+_LOOKS_WHEN_SHORT = 3  # the subnet counts pairs of agents that its public lists do not show: no reason to look for ever
+PATIENCE = timedelta(hours=12)  # from the first look at a day that is old until what is missing is given up
 _RELIST = timedelta(hours=6)  # after which runs that were not final, and hidden versions, are looked at again
 
 
@@ -40,13 +42,14 @@ class Look(NamedTuple):
     resumes: datetime | None = None
 
 
-def waiting(look: Look, found: Found, *, settled: datetime, last: datetime) -> dict[str, datetime]:
+def waiting(look: Look, found: Found, *, settled: datetime, last: datetime, given_up: bool) -> dict[str, datetime]:
     """Why the day is not final, and from when on a look may change that; empty when nothing more can come.
 
     Args:
         look, found: the look and what the API listed.
         settled: before this a day is not final: runs may still be added or invalidated.
-        last: when what is hidden is no longer waited for.
+        last: when the day is old: a look at once then.
+        given_up: whether what is hidden is no longer waited for.
     """
     end = datetime.combine(look.day, time(), tzinfo=UTC) + timedelta(days=1)
     states = Counter(row.state for row in look.rows)
@@ -57,14 +60,13 @@ def waiting(look: Look, found: Found, *, settled: datetime, last: datetime) -> d
         waits["wanted"] = look.now + (PAUSE if look.stopped else timedelta(0))
     if states["later"]:
         times = [parse_utc(row.until) or look.now for row in look.rows if row.state == "later"]
-        waits["later"] = min(times)
+        waits["later"] = max(min(times), look.now + PAUSE) if look.stopped else min(times)
     relist = look.now + _RELIST if look.now >= last else min(look.now + _RELIST, last)
     if any(row.state == "not_asked" and row.reason == "not_final" for row in look.rows):
         waits["not_final"] = relist
-    again = look.memory["looks"] < FEWEST_TRIES
-    if any(reason != UNSAFE_ID for reason in found.hidden.values()) and (again or look.now < last):
+    if any(reason != UNSAFE_ID for reason in found.hidden.values()) and not given_up:
         waits["hidden"] = relist
-    if again:
+    if look.memory["looks"] < _LOOKS_WHEN_SHORT:
         if _reconcile(found.expected, found.distinct()) == "short":
             waits["short"] = look.now + timedelta(days=1)  # by then every remembered answer is asked for anew
         elif found.expected_state == "unreadable":

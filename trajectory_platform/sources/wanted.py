@@ -157,7 +157,7 @@ class WantedQueue:
 
         For a run that is not used nothing is expected to be there, so one try is enough.
         """
-        first = parse_utc(row.first_try) if row.reason == reason and row.first_try else None
+        first = parse_utc(row.first_try) if row.reason in NOT_THERE and row.first_try else None
         tries = 1 if first is None else row.tries + 1
         first = first or now
         if row.rank >= 2 or (tries >= FEWEST_TRIES and now - first >= NOT_FOUND_AFTER):
@@ -213,19 +213,18 @@ class WantedQueue:
             [(day.isoformat(),)],
         )
 
-    def give_up(self, day: date, looks: int) -> int:
+    def give_up(self, day: date) -> int:
         """What was hidden or failed again and again until now is given up with the reason; the number of pairs.
 
-        Three tries at least, and for what is not final three ``looks`` at the day, however old it is: a backfill comes
-        to it for the first time when it is. What was not asked for yet stays wanted, and what was not found has its own
-        rule (``not_there``).
+        Of what was asked for, what was asked for three times. What was not asked for yet stays wanted, and what was not
+        found has its own rule (``not_there``).
         """
         missing = ",".join("?" * len(NOT_THERE))
         return self._state.write(
             f"""UPDATE wanted SET state = 'gone', reason = 'given_up:' || reason, until = NULL WHERE day = ? AND (
             (state = 'later' AND tries >= ? AND reason NOT IN ({missing}))
-            OR (state = 'not_asked' AND reason = 'not_final' AND ? >= ?))""",
-            [(day.isoformat(), FEWEST_TRIES, *NOT_THERE, looks, FEWEST_TRIES)],
+            OR (state = 'not_asked' AND reason = 'not_final'))""",
+            [(day.isoformat(), FEWEST_TRIES, *NOT_THERE)],
         )
 
     def on_other_days(self, day: date, pairs: Collection[Pair]) -> list[Row]:

@@ -219,7 +219,7 @@ def _loss_masks(ctx: StageContext, as_of: str) -> list[dict[str, Any]]:
     A row whose trace was retracted or sealed since keeps its numbers and says so (``withheld``) in place of its text.
     """
     from trajectory_platform.stages.trace_seals import not_to_show
-    from trajectory_platform.training.loss_mask import read_loss_mask
+    from trajectory_platform.training.loss_mask import read_loss_mask, traces_shown
 
     found = []
     for stage in STAGES:
@@ -227,10 +227,9 @@ def _loss_masks(ctx: StageContext, as_of: str) -> list[dict[str, Any]]:
         mask = read_loss_mask(folder_of(ctx, checkpoint)) if checkpoint is not None else None
         if checkpoint is not None and mask is not None:
             found.append({**mask, "checkpoint_id": checkpoint["checkpoint_id"], "stage": stage})
-    hidden = not_to_show(ctx.lake, {str(mask["trace_id"]) for mask in found if mask.get("trace_id")})
-    return [
-        {**mask, "withheld": hidden[name]} if (name := str(mask.get("trace_id"))) in hidden else mask for mask in found
-    ]
+    hidden = not_to_show(ctx.lake, {name for mask in found for name in traces_shown(mask)})
+    why = [next((hidden[name] for name in sorted(traces_shown(mask)) if name in hidden), None) for mask in found]
+    return [mask if reason is None else {**mask, "withheld": reason} for mask, reason in zip(found, why, strict=True)]
 
 
 def _listed(counts: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ An invalidated run that arrives from the source needs no tombstone: its newest l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -167,19 +167,19 @@ def purge_retracted(ctx: StageContext) -> Purged | None:
         day: _reject(lake, day, [row for row in accepted if row["day"] == day], ids)
         for day in sorted({row["day"] for row in accepted})
     }
-    return Purged(len(ids), rejected, lake.purge(known, tables=PURGED_TABLES), _without_pictures(ctx))
+    return Purged(len(ids), rejected, lake.purge(known, tables=PURGED_TABLES), _without_pictures(ctx, known))
 
 
-def _without_pictures(ctx: StageContext) -> list[str]:
-    """Remove the pictures of retracted rows; the checkpoints that held one."""
+def _without_pictures(ctx: StageContext, purged: Collection[str]) -> list[str]:
+    """Remove the pictures of rows whose text went, and those that cannot be read; the checkpoints that held one."""
     from trajectory_platform.training.checkpoints import list_checkpoints, remove_loss_mask
-    from trajectory_platform.training.loss_mask import read_loss_mask
+    from trajectory_platform.training.loss_mask import LOSS_MASK, read_loss_mask, traces_shown
 
     root = Path(ctx.settings.checkpoint_root)
-    masks = {name: read_loss_mask(root / name) for name in list_checkpoints(root)}
-    shown = {name: str(mask.get("trace_id")) for name, mask in masks.items() if mask is not None}
-    gone = retracted_among(ctx, set(shown.values()))
-    found = [name for name, trace_id in shown.items() if trace_id in gone]
+    masks = {name: read_loss_mask(root / name) for name in list_checkpoints(root) if (root / name / LOSS_MASK).exists()}
+    shown = {name: None if mask is None else traces_shown(mask) for name, mask in masks.items()}
+    gone = {*purged, *retracted_among(ctx, set().union(*(ids for ids in shown.values() if ids)))}
+    found = [name for name, ids in shown.items() if ids is None or ids & gone]
     for name in found:
         remove_loss_mask(root / name)
     return found

@@ -171,11 +171,11 @@ class _Folder(NamedTuple):
         return _judged_day(pair, self.day) if (pair := self.listing.entries.get(key)) else None
 
     def unnamed_there(self) -> dict[_Key, list[Found]]:
-        """What artifacts hold of pairs that the folder's listing does not name."""
+        """What artifacts hold of pairs that the folder's listing does not name; empty files belong to no other."""
         return {
             (run, problem): found
             for (run, problem), found in self.pairs.items()
-            if problem is not None and (run, problem) not in self.listing.entries
+            if problem is not None and (run, problem) not in self.listing.entries and not any(x.empty for x in found)
         }
 
     def faults(self) -> list[Fault]:

@@ -11,7 +11,7 @@ stops before it), so it costs nothing, and masking it would make our rows differ
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -68,6 +68,7 @@ def kto_mask(examples: Sequence[TurnExample], tokenizer: PreTrainedTokenizerBase
     told = {
         "kind": "kto",
         "trace_id": source.trace_id,
+        "trace_ids": sorted({one.trace_id for one in chosen.sources}),
         "leak_cluster": source.leak_cluster,
         "role": "desirable" if chosen.label else "undesirable",
         "label": chosen.label,
@@ -83,6 +84,11 @@ def read_loss_mask(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return mask if isinstance(mask, dict) and mask.get("version") == LOSS_MASK_VERSION else None
+
+
+def traces_shown(mask: Mapping[str, Any]) -> set[str]:
+    """The traces whose text a picture shows: a turn of preference may be that of several."""
+    return {str(name) for name in (mask.get("trace_id"), *mask.get("trace_ids", [])) if name}
 
 
 def _middle(found: Sequence[tuple[int, Any, Any]]) -> Any:

@@ -16,12 +16,12 @@ from trajectory_platform.defs import day_sensors
 from trajectory_platform.defs.assets import day_asset
 from trajectory_platform.defs.day_sensors import RAW_VERSION, REPOLLS
 from trajectory_platform.defs.definitions import build_definitions
-from trajectory_platform.defs.runs import PARTITION, RANGE_END, RANGE_START, REASON
+from trajectory_platform.defs.runs import PARTITION, RANGE_END, RANGE_START, REASON, in_hand
 from trajectory_platform.settings import Settings
 from trajectory_platform.sources.listed import listed
 from trajectory_platform.stages.plain import DAILY_ASSETS
 from trajectory_platform.stages.triggers import INCOMPLETE, Behind
-from trajectory_platform_tests.defs.ticks import Ticks, utc
+from trajectory_platform_tests.defs.ticks import Ticks, job_backfill, utc
 from trajectory_platform_tests.stages.arena_days import DAYS, FIRST, ingest, make_days, place
 
 STATUS = dg.DagsterRunStatus
@@ -217,6 +217,13 @@ def test_days_that_a_backfill_has_yet_to_make_are_not_asked_for_beside_it(days: 
     assert f"{DAYS[2]} waits for backfill {begun.backfill_id}" in ticks.tick().skip_message
     ticks.instance.update_backfill(begun.with_status(BulkActionStatus.CANCELED))
     assert _days(ticks.tick()) == [DAYS[2]], "nothing of it is lost with its backfill"
+
+
+def test_days_of_a_backfill_of_the_job_that_are_not_submitted_yet_are_in_hand(tmp_path: Path) -> None:
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        job_backfill(instance, JOB, DAYS, submitted=DAYS[1])
+        assert in_hand(instance, JOB, DAILY_ASSETS) == dict.fromkeys(DAYS[2:], "backfill of_the_job")
+        assert in_hand(instance, "train_as_of", DAILY_ASSETS) == {}
 
 
 def test_open_days_of_a_backfill_wait_for_it_and_take_no_room(

@@ -15,10 +15,11 @@ from dagster._core.definitions.selector import (
     PartitionsByAssetSelector,
     PartitionsSelector,
 )
-from dagster._core.execution.backfill import PartitionBackfill
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.remote_origin import (
     ManagedGrpcPythonEnvCodeLocationOrigin,
     RemoteJobOrigin,
+    RemotePartitionSetOrigin,
     RemoteRepositoryOrigin,
 )
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
@@ -118,9 +119,23 @@ def utc(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
+def job_backfill(instance: dg.DagsterInstance, job: str, days: Sequence[str], submitted: str) -> None:
+    """A backfill in progress of a job's partitions, whose runs are submitted in batches."""
+    origin = RemotePartitionSetOrigin(repository_origin=_repository(), partition_set_name=f"{job}_partition_set")
+    backfill = PartitionBackfill(
+        "of_the_job", BulkActionStatus.REQUESTED, False, {}, 0.0, partition_set_origin=origin, partition_names=days,
+        last_submitted_partition_name=submitted,
+    )  # fmt: skip
+    instance.add_backfill(backfill)
+
+
 def _origin(job: str) -> RemoteJobOrigin:
     """A queued run names the code location it comes from."""
+    return _repository().get_job_origin(job)
+
+
+def _repository() -> RemoteRepositoryOrigin:
     location = ManagedGrpcPythonEnvCodeLocationOrigin(
         loadable_target_origin=LoadableTargetOrigin(module_name="nowhere"), location_name="nowhere"
     )
-    return RemoteRepositoryOrigin(location, "__repository__").get_job_origin(job)
+    return RemoteRepositoryOrigin(location, "__repository__")

@@ -65,6 +65,7 @@ class FakeOro:
         self.faults: list[Fault] = []
         self.requests: list[str] = []
         self.before: Callable[[str], None] = lambda path: None
+        self.before_refusal: Callable[[], object] = lambda: None  # without the lock: requests may wait for each other
         self.lock = threading.Lock()
         self.url = ""
 
@@ -147,6 +148,7 @@ class FakeOro:
     def _link(self, wanted: Json) -> tuple[int, Json]:
         key = (wanted["eval_run_id"], wanted["problem_id"])
         if key in self.world.refusals:
+            self.before_refusal()
             status, code = self.world.refusals[key]
             return status, error(code)
         if key not in self.world.artifacts:

@@ -71,6 +71,7 @@ def test_links_that_were_not_allowed_are_tried_when_a_person_asks_and_when_the_h
     setup = Setup(fake, tmp_path, final_after_days=0)
     named, setup.access = setup.access, replace(setup.access, artifact_hosts=("elsewhere.example",))
     for links, anew in ((4, False), (4, False), (8, True), (12, True)):
+        setup.clock.forward(hours=5)
         report = setup.fetch(anew=anew)
         assert (report.fetched, fake.count("download-url")) == (0, links)
     assert report.gone == {"given_up:host_not_allowed": 4}, "tried three times, and long after its day"

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -289,8 +290,12 @@ def test_what_stays_hidden_is_given_up_with_its_reason(setup: Setup) -> None:
     setup.fake.world.refusals = {(R1, P1): (404, "ARTIFACT_NOT_RELEASED")}
     assert setup.fetch().state == "open"
     setup.clock.now = datetime(2026, 5, 16, tzinfo=UTC)
-    assert setup.fetch().state == "open", "old, but asked for twice only"
+    assert setup.fetch().state == "open", "old, but not asked for since it is"
     setup.clock.forward(hours=25)
+    stopped = setup.fetch(stop=lambda: True)
+    assert (stopped.state, stopped.gone) == ("open", {}), "what was due was not asked for"
+    assert stopped.next_look is not None and stopped.next_look > setup.clock.now
+    setup.clock.forward(hours=1)
     report = setup.fetch()
     assert (report.state, report.gone) == ("final_with_holes", {"given_up:not_released": 1})
     assert report.holes() == {"gone:given_up:not_released": 1}
@@ -302,8 +307,10 @@ def test_a_backfill_that_comes_to_a_day_when_it_is_old_does_not_give_up_at_one_r
 ) -> None:
     setup.fake.world.refusals = {(R1, P1): refusal}
     setup.clock.now = datetime(2026, 6, 16, tzinfo=UTC)
-    report = setup.fetch()
-    assert (report.state, report.gone, list(report.later.values())) == ("open", {}, [1])
+    for _ in range(4):
+        setup.clock.forward(minutes=40)
+        report = setup.fetch()
+        assert (report.state, report.gone, list(report.later.values())) == ("open", {}, [1])
     setup.fake.world.refusals = {}
     setup.clock.forward(hours=2)
     assert setup.fetch().state == "final"
@@ -313,12 +320,35 @@ def test_a_backfill_that_comes_to_a_day_when_it_is_old_does_not_give_up_at_one_r
 def test_a_version_that_was_hidden_once_from_an_old_day_is_looked_at_again(setup: Setup) -> None:
     setup.fake.world.hidden_versions = {V1}
     setup.clock.now = datetime(2026, 6, 16, tzinfo=UTC)
-    report = setup.fetch()
-    assert (report.state, report.hidden_versions) == ("open", {"agent_version_not_found": 1})
+    for _ in range(4):
+        setup.clock.forward(hours=2)
+        report = setup.fetch()
+        assert (report.state, report.hidden_versions) == ("open", {"agent_version_not_found": 1})
     setup.fake.world.hidden_versions = set()
     setup.clock.forward(hours=7)
     assert setup.fetch().state == "final"
     assert setup.artifacts() == ALL
+
+
+def test_a_race_that_all_workers_find_in_flight_at_once_is_one_try(setup: Setup) -> None:
+    """All requests are out before the first answer: each is refused, and the look counts once."""
+    world = setup.fake.world
+    world.runs[V1] = [a_run(1, phase="RACE", race_id=RACE), a_run(2, phase="RACE", race_id=RACE)]
+    world.problems[V1] = [an_entry(name, a_result(R1), a_result(R2), phase="RACE", race_id=RACE) for name in (P1, P2)]
+    world.refusals = dict.fromkeys(world.artifacts, (403, "RACE_IN_FLIGHT"))
+    together = Barrier(4, timeout=20)
+    setup.fake.before_refusal = together.wait
+    setup.clock.now = datetime(2026, 6, 16, tzinfo=UTC)
+    for look in range(3):
+        report = setup.fetch()
+        assert (report.state, report.later, setup.fake.count("download-url")) == (
+            "open",
+            {"race_in_flight": 4},
+            4 * (look + 1),
+        )
+        setup.clock.forward(hours=3)
+    setup.clock.forward(hours=6)
+    assert setup.fetch().gone == {"given_up:race_in_flight": 4}
 
 
 def test_a_hidden_agent_version_keeps_the_day_open_and_its_runs_are_asked_for_one_by_one(setup: Setup) -> None:

@@ -123,6 +123,17 @@ def test_the_copy_of_another_agent_goes_with_the_text(tmp_path: Path) -> None:
     assert exclusions(ctx, TWO) == {"r1:a": "retracted", "r9:a": "retracted"}
 
 
+@pytest.mark.parametrize("text", ["{", '{"version": 99}', '{"version": 1, "trace_id": "r2:a", "trace_ids": ["r1:a"]}'])
+def test_a_picture_of_several_turns_or_that_cannot_be_read_goes_too(tmp_path: Path, text: str) -> None:
+    ctx = lake_of_two_days(tmp_path)
+    folder = checkpoint_folder(ctx, 1, "r2:a", text)
+    know_the_text(ctx)
+    retract(ctx, "r1:a", reason="asked for", at=NOW)
+    purged = purge_retracted(ctx)
+    assert purged is not None and purged.pictures == [folder.name]
+    verify_checkpoint(folder)
+
+
 def know_the_text(ctx: StageContext) -> None:
     """The trajectory of r1:a: copies are known by it."""
     import pyarrow as pa
@@ -161,12 +172,12 @@ def test_purged_text_is_in_no_file_and_the_day_keeps_its_count(tmp_path: Path) -
     assert purge_retracted(ctx).rejected == {}  # type: ignore[union-attr]
 
 
-def checkpoint_folder(ctx: StageContext, number: int, trace_id: str) -> Path:
+def checkpoint_folder(ctx: StageContext, number: int, trace_id: str, mask: str | None = None) -> Path:
     """A finished checkpoint, all of it but real weights, with the picture of one row."""
     folder = Path(ctx.settings.checkpoint_root) / f"sft-{ONE}-{number:012x}"
     folder.mkdir(parents=True)
-    mask = {"version": LOSS_MASK_VERSION, "trace_id": trace_id, "stretches": [{"pieces": [MARK]}]}
-    texts = dict.fromkeys(REQUIRED, "{}") | {LOSS_MASK: json.dumps(mask)}
+    shown = {"version": LOSS_MASK_VERSION, "trace_id": trace_id, "stretches": [{"pieces": [MARK]}]}
+    texts = dict.fromkeys(REQUIRED, "{}") | {LOSS_MASK: mask or json.dumps(shown)}
     for name, text in texts.items():
         (folder / name).write_text(text, "utf-8")
     files = {name: sha256_hex(text.encode()) for name, text in texts.items()}
@@ -183,6 +194,7 @@ def test_a_purge_takes_the_picture_of_a_retracted_row_out_of_its_checkpoint(tmp_
     purged = purge_retracted(ctx)
     gone = ["r1:a", "r9:a"]  # r9:a is its copy
     assert purged is not None and purged.pictures == sorted(shown[name].name for name in gone)
+    assert purge_retracted(ctx).pictures == []  # type: ignore[union-attr]
     for name, folder in shown.items():
         assert (folder / LOSS_MASK).exists() == (name not in gone)
         verify_checkpoint(folder)  # what is left is a whole checkpoint

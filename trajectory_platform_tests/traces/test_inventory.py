@@ -427,6 +427,14 @@ def test_a_file_of_a_whole_run_in_the_folder_beside_is_read_where_its_pairs_are_
     assert counts == [[2, 0, 0, 2], [1, 0, 0, 1]]
 
 
+def test_an_empty_file_beside_is_no_file_of_a_pair_that_is_named_here(days: Days) -> None:
+    days.write(runs=[run()], problems=[entry("p1")])
+    days.write(DAY + timedelta(days=1), runs=[run()], artifacts={"r1/p1.json": b""})
+    named, held = (inventory_day(days.source, DAY + timedelta(days=n), LIMITS) for n in (0, 1))
+    assert [row["state_reason"] for row in named.rows.to_pylist()] == ["no_artifact"]
+    assert [row["state_reason"] for row in held.rows.to_pylist()] == ["empty_artifact"]
+
+
 _PLACED = st.tuples(st.integers(0, 3), st.integers(-1, 1), st.booleans(), st.sampled_from([-1, 0, 1, None]))
 
 
