@@ -43,9 +43,11 @@ def launch(ui: Ui, days: str) -> None:
     if days == "latest":
         page.get_by_role("button", name="Latest", exact=True).click()
     else:
+        page.get_by_text(re.compile("Showing .* partitions")).wait_for()  # before, no day is known to the box
         box = page.get_by_placeholder(re.compile("partitions", re.I)).or_(page.get_by_role("textbox")).last
         box.fill(days)
         box.press("Enter")
+        page.get_by_text("2 partitions", exact=True).first.wait_for()
     ui.shot(f"launch_{'latest' if days == 'latest' else 'range'}")
     page.get_by_role("button", name=re.compile("^Launch (run|backfill|1 run)")).click()
 
