@@ -123,7 +123,7 @@ class _FolderTick:
         """What is to be run, and the whole of it in words."""
         self._look()
         chain, digest = published(self._ctx), local_digest(self._ctx)
-        busy = in_hand(self._instance, JOB, DAILY_ASSETS)
+        busy = in_hand(self._instance, JOB, DAILY_ASSETS, in_progress(self._instance, JOB))
         found: list[dg.RunRequest] = []
         for number, day in enumerate(sorted(self._open)):
             if len(found) == MAX_REQUESTS or (number and time.monotonic() > self._ends):
@@ -238,8 +238,8 @@ def _repolls(
     ctx: StageContext, instance: dg.DagsterInstance, complete: Sequence[str], now: datetime
 ) -> tuple[list[dg.RunRequest], str]:
     looks, waiting = open_days(ctx, complete, now, days_at_source(ctx.settings, complete, now))
-    busy = in_hand(instance, JOB, daily_assets(ctx.settings))
     running = in_progress(instance, JOB)
+    busy = in_hand(instance, JOB, daily_assets(ctx.settings), running)
     room = MAX_REPOLLS - sum(1 for look in looks if look.day in running)
     found: list[dg.RunRequest] = []
     for look in looks:

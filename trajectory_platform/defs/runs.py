@@ -54,13 +54,14 @@ def in_progress(instance: dg.DagsterInstance, job: str) -> dict[str, str]:
     return found
 
 
-def in_hand(instance: dg.DagsterInstance, job: str, assets: Iterable[str]) -> dict[str, str]:
-    """Day -> what is on it already, in words: a run (``in_progress``), or a backfill that has yet to come to it.
+def in_hand(instance: dg.DagsterInstance, job: str, assets: Iterable[str], runs: Mapping[str, str]) -> dict[str, str]:
+    """Day -> what is on it already, in words: one of ``runs``, or a backfill that has yet to come to it.
 
     A backfill, whoever launched it, makes its days asset by asset: between two of its runs nothing of a day is queued.
 
     Args:
         assets: a backfill counts for a day while one of these is still to be made of it; not for what failed in it.
+        runs: what ``in_progress`` found of the job.
     """
     from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus  # half a second
 
@@ -73,7 +74,7 @@ def in_hand(instance: dg.DagsterInstance, job: str, assets: Iterable[str]) -> di
             left = backfill.asset_backfill_data.get_targeted_partitions_without_materialization_status()
             days = {str(one.partition_key) for one in left.iterate_asset_partitions() if one.asset_key in wanted}
         found |= dict.fromkeys(days, f"backfill {backfill.backfill_id}")
-    return found | {day: f"run {run}" for day, run in in_progress(instance, job).items()}
+    return found | {day: f"run {run}" for day, run in runs.items()}
 
 
 def _not_submitted(backfill: PartitionBackfill) -> Sequence[str]:

@@ -10,7 +10,7 @@ import dagster as dg
 
 from trajectory_platform.defs.partitions import complete_days
 from trajectory_platform.defs.resources import Platform
-from trajectory_platform.defs.runs import MAX_TAG, REASON, in_hand
+from trajectory_platform.defs.runs import MAX_TAG, REASON, in_hand, in_progress
 from trajectory_platform.errors import PlatformError
 from trajectory_platform.settings import Settings
 from trajectory_platform.sources.listed import listed
@@ -62,7 +62,8 @@ def daily_ingestion(
 
 
 def _daily(ctx: StageContext, instance: dg.DagsterInstance, day: str, at: datetime) -> dg.RunRequest | dg.SkipReason:
-    busy = in_hand(instance, "ingest_and_curate", daily_assets(ctx.settings))
+    job = "ingest_and_curate"
+    busy = in_hand(instance, job, daily_assets(ctx.settings), in_progress(instance, job))
     if day in busy:
         return dg.SkipReason(f"{day} is being ingested by {busy[day]}")
     try:

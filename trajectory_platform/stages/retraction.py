@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from trajectory_platform.lake.publish import Lake
     from trajectory_platform.lake.retention import PurgeReport, VacuumReport
+    from trajectory_platform.lineage.retractions import Tombstones
 
 INVALIDATED = "run_unusable"
 PURGED_TABLES = (
@@ -167,10 +168,10 @@ def purge_retracted(ctx: StageContext) -> Purged | None:
         day: _reject(lake, day, [row for row in accepted if row["day"] == day], ids)
         for day in sorted({row["day"] for row in accepted})
     }
-    return Purged(len(ids), rejected, lake.purge(known, tables=PURGED_TABLES), _without_pictures(ctx, known))
+    return Purged(len(ids), rejected, lake.purge(known, tables=PURGED_TABLES), _without_pictures(ctx, stones, known))
 
 
-def _without_pictures(ctx: StageContext, purged: Collection[str]) -> list[str]:
+def _without_pictures(ctx: StageContext, stones: Tombstones, purged: Collection[str]) -> list[str]:
     """Remove the pictures of rows whose text went, and those that cannot be read; the checkpoints that held one."""
     from trajectory_platform.training.checkpoints import list_checkpoints, remove_loss_mask
     from trajectory_platform.training.loss_mask import LOSS_MASK, read_loss_mask, traces_shown
@@ -178,7 +179,7 @@ def _without_pictures(ctx: StageContext, purged: Collection[str]) -> list[str]:
     root = Path(ctx.settings.checkpoint_root)
     masks = {name: read_loss_mask(root / name) for name in list_checkpoints(root) if (root / name / LOSS_MASK).exists()}
     shown = {name: None if mask is None else traces_shown(mask) for name, mask in masks.items()}
-    gone = {*purged, *retracted_among(ctx, set().union(*(ids for ids in shown.values() if ids)))}
+    gone = {*purged, *stones.among(ctx.lake, set().union(*(ids for ids in shown.values() if ids)))}
     found = [name for name, ids in shown.items() if ids is None or ids & gone]
     for name in found:
         remove_loss_mask(root / name)

@@ -222,8 +222,8 @@ def test_days_that_a_backfill_has_yet_to_make_are_not_asked_for_beside_it(days: 
 def test_days_of_a_backfill_of_the_job_that_are_not_submitted_yet_are_in_hand(tmp_path: Path) -> None:
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         job_backfill(instance, JOB, DAYS, submitted=DAYS[1])
-        assert in_hand(instance, JOB, DAILY_ASSETS) == dict.fromkeys(DAYS[2:], "backfill of_the_job")
-        assert in_hand(instance, "train_as_of", DAILY_ASSETS) == {}
+        assert in_hand(instance, JOB, DAILY_ASSETS, {}) == dict.fromkeys(DAYS[2:], "backfill of_the_job")
+        assert in_hand(instance, "train_as_of", DAILY_ASSETS, {}) == {}
 
 
 def test_open_days_of_a_backfill_wait_for_it_and_take_no_room(

@@ -267,11 +267,16 @@ def test_an_artifact_that_comes_late_is_fetched(setup: Setup) -> None:
     assert setup.artifacts() == ALL
 
 
-def test_a_race_in_flight_is_asked_for_once_and_fetched_when_it_is_over(setup: Setup) -> None:
-    world = setup.fake.world
+def race_in_flight(world: World) -> None:
+    """All four pairs are of one race, whose artifacts are refused."""
     world.runs[V1] = [a_run(1, phase="RACE", race_id=RACE), a_run(2, phase="RACE", race_id=RACE)]
     world.problems[V1] = [an_entry(name, a_result(R1), a_result(R2), phase="RACE", race_id=RACE) for name in (P1, P2)]
     world.refusals = dict.fromkeys(world.artifacts, (403, "RACE_IN_FLIGHT"))
+
+
+def test_a_race_in_flight_is_asked_for_once_and_fetched_when_it_is_over(setup: Setup) -> None:
+    world = setup.fake.world
+    race_in_flight(world)
     report = Setup(setup.fake, Path(setup.access.data_root).parent, workers=1).fetch()
     assert report.later == {"race_in_flight": 4}
     assert setup.fake.count("download-url") == 1
@@ -332,10 +337,7 @@ def test_a_version_that_was_hidden_once_from_an_old_day_is_looked_at_again(setup
 
 def test_a_race_that_all_workers_find_in_flight_at_once_is_one_try(setup: Setup) -> None:
     """All requests are out before the first answer: each is refused, and the look counts once."""
-    world = setup.fake.world
-    world.runs[V1] = [a_run(1, phase="RACE", race_id=RACE), a_run(2, phase="RACE", race_id=RACE)]
-    world.problems[V1] = [an_entry(name, a_result(R1), a_result(R2), phase="RACE", race_id=RACE) for name in (P1, P2)]
-    world.refusals = dict.fromkeys(world.artifacts, (403, "RACE_IN_FLIGHT"))
+    race_in_flight(setup.fake.world)
     together = Barrier(4, timeout=20)
     setup.fake.before_refusal = together.wait
     setup.clock.now = datetime(2026, 6, 16, tzinfo=UTC)
