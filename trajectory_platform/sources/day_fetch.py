@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -34,10 +33,10 @@ from trajectory_platform.sources.records import parse_lines
 from trajectory_platform.sources.request_budget import BUDGET_SPENT, Spending
 from trajectory_platform.sources.sampling import choose, places
 from trajectory_platform.sources.wanted import IN_WHOLE_FILE, Row, WantedQueue
+from trajectory_platform.sources.whole_run_files import days_that_miss, found_in_whole_files, problems_inside
 
 MAX_FAILURES = 5  # in a row: then the API or the store is down, and the rest of the day is left for the next look
 _FILES = ("runs.jsonl", "problems.jsonl", "agent_versions.jsonl")
-_PEEK = 4 << 20
 
 
 class Limits(NamedTuple):
@@ -75,7 +74,6 @@ class DayFetch:
         self._stopped: str | None = None
         self._stop: Callable[[], bool] = lambda: False
         self._closed_races: set[str] = set()
-        self._by_run: dict[str, list[Row]] = {}
         self._inside: set[tuple[str, str]] = set()
 
     def run(
@@ -212,8 +210,6 @@ class DayFetch:
 
     def _fetch_all(self, progress: Callable[[str, int, int | None], None]) -> None:
         rows = self._queue.due(self._day, self._clock())
-        for row in self._queue.rows(self._day):
-            self._by_run.setdefault(row.eval_run_id, []).append(row)
 
         def one(row: Row) -> None:
             if self._stopped is None and self._stop():
@@ -291,20 +287,13 @@ class DayFetch:
                 self._stopped = f"{error.reason}: {error.detail}"[:300]
 
     def _look_inside(self, row: Row, data: bytes) -> None:
-        """A file that holds a whole run (domain 1.3) has the run's other pairs inside: they have no file."""
-        others = [other for other in self._by_run.get(row.eval_run_id, []) if other.problem_id != row.problem_id]
-        if not others:
-            return
-        try:
-            text = zlib.decompressobj(31).decompress(data, _PEEK) if data[:2] == b"\x1f\x8b" else data[:_PEEK]
-        except zlib.error:
-            return
-        if not text.lstrip().startswith(b"{") and b"]\n[" not in text:
-            return
-        # As a JSON string: an id that is part of another, or of a word, must not cost a pair its file.
-        inside = [other for other in others if f'"{other.problem_id}"'.encode() in text]
+        """What else of its run the file holds need not be asked for; a day beside that missed it is looked at again."""
+        others = [other for other in self._queue.of_run(row.eval_run_id) if other.problem_id != row.problem_id]
+        inside = problems_inside(data, {other.problem_id for other in others})
         with self._lock:
-            self._inside |= {(other.eval_run_id, other.problem_id) for other in inside}
+            self._inside |= {(row.eval_run_id, problem_id) for problem_id in inside}
+        for other_day in days_that_miss(others, self._day, inside):
+            self._state.reopen(other_day, IN_WHOLE_FILE)
 
     # ------------------------------------------------------------------------------------------ the report
 
@@ -343,6 +332,8 @@ class DayFetch:
         for row in self._queue.rows(self._day, ("wanted", "later")):
             if (row.eval_run_id, row.problem_id) in self._inside:
                 self._queue.gone(row, IN_WHOLE_FILE)
+        for row in found_in_whole_files(self._queue, self._writer, self._day):
+            self._queue.gone(row, IN_WHOLE_FILE)
         last = self._end + self._limits.final_after
         given_up = self._is_given_up(now, last, memory)
         if given_up:

@@ -133,6 +133,10 @@ class WantedQueue:
         found = self._state.rows(sql, (*run_and_problem, day.isoformat()))
         return Row(*found[0]) if found else None
 
+    def of_run(self, eval_run_id: str) -> list[Row]:
+        """Rows of a run, whatever their day, sorted by problem."""
+        return sorted(self._of_runs([eval_run_id]))
+
     def rows(self, day: date, states: Collection[str] = STATES) -> list[Row]:
         """Rows of a day, in the order in which they are asked for."""
         marks = ",".join("?" * len(states))

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,6 +39,7 @@ from trajectory_platform_tests.sources.oro_fake import (
 
 DAY = date(2026, 5, 1)
 AFTER = datetime(2026, 5, 3, 4, tzinfo=UTC)
+LIMITS = Limits(64 << 20, 256 << 20, 16 << 20, 100)
 RACE = "aaaaaaaa-0000-4000-8000-000000000001"
 V1 = "bbbbbbbb-0000-4000-8000-000000000001"
 V2 = "bbbbbbbb-0000-4000-8000-000000000002"
@@ -179,13 +181,12 @@ def test_a_day_is_fetched_once_and_is_final(setup: Setup) -> None:
 
 @pytest.mark.parametrize("day", ["2026-04-20", "2026-04-29", "2026-05-02"])
 def test_a_fetched_day_is_the_same_raw_day_as_from_files(shared: Path, tmp_path: Path, day: str) -> None:
-    limits = Limits(64 << 20, 256 << 20, 16 << 20, 100)
     with serving(world_of_day(shared / "days" / day)) as fake:
         setup = Setup(fake, tmp_path)
         setup.clock.now = datetime.fromisoformat(f"{day}T04:00:00+00:00") + timedelta(days=3)
         report = setup.fetch(date.fromisoformat(day))
-    expected = inventory_day(FileSource(str(shared / "days")), date.fromisoformat(day), limits)
-    found = inventory_day(FileSource(setup.access.data_root), date.fromisoformat(day), limits)
+    expected = inventory_day(FileSource(str(shared / "days")), date.fromisoformat(day), LIMITS)
+    found = inventory_day(FileSource(setup.access.data_root), date.fromisoformat(day), LIMITS)
     # Why an artifact is not there is known better of a fetched day; everything else is equal.
     drop = ["state", "state_reason", "state_detail"]
     assert found.rows.drop_columns(drop).to_pylist() == expected.rows.drop_columns(drop).to_pylist()
@@ -549,6 +550,39 @@ def test_pairs_inside_a_whole_file_have_no_file_of_their_own(setup: Setup) -> No
     setup.fake.world.artifacts = {(run, P1): whole for run in (R1, R2)}
     report = setup.fetch()
     assert (report.state, report.fetched, report.gone) == ("final", 2, {"in_whole_file": 2})
+
+
+@pytest.mark.parametrize("first", ["the day of the file", "the day beside"])
+def test_a_pair_inside_the_whole_file_of_the_day_beside_is_no_hole(setup: Setup, first: str) -> None:
+    beside = DAY + timedelta(days=1)
+    whole = b"".join(json.dumps({"problem_id": name, "dialogue": [{"role": "user"}]}).encode() + b"\n" for name in (P1, P2))
+    world = setup.fake.world
+    world.problems[V1] = [an_entry(P1, a_result(R1)), an_entry(P2, a_result(R1, "2026-05-02T09:00:00Z"))]
+    world.artifacts = {}
+    setup.clock.forward(hours=30)
+    if first == "the day beside":
+        setup.fetch()
+        for _ in range(3):
+            lost = setup.fetch(beside)
+            setup.clock.forward(hours=1)
+        assert (lost.state, lost.gone) == ("final_with_holes", {"artifact_not_found": 1})
+    world.artifacts = {(R1, P1): whole}
+    setup.fetch()
+    if first == "the day beside":
+        assert beside in [one.day for one in open_days(setup.access, first=DAY, last=beside, clock=setup.clock)]
+    report = setup.fetch(beside)
+    assert (report.state, report.gone) == ("final", {"in_whole_file": 1})
+    rows = inventory_day(FileSource(setup.access.data_root), beside, LIMITS).rows.to_pylist()
+    assert [(row["problem_id"], row["state"]) for row in rows] == [(P2, "trace")]
+
+
+def test_a_whole_file_that_lay_in_the_folder_already_is_looked_into(setup: Setup) -> None:
+    whole = b"".join(json.dumps({"problem_id": name, "dialogue": []}).encode() + b"\n" for name in (P1, P2))
+    setup.fake.world.artifacts = {(run, P1): whole for run in (R1, R2)}
+    setup.fetch()
+    shutil.rmtree(setup.access.state)
+    report = setup.fetch()
+    assert (report.adopted, report.state, report.gone) == (2, "final", {"in_whole_file": 2})
 
 
 def test_no_name_of_a_server_becomes_a_path(setup: Setup, tmp_path: Path) -> None:
