@@ -555,7 +555,9 @@ def test_pairs_inside_a_whole_file_have_no_file_of_their_own(setup: Setup) -> No
 @pytest.mark.parametrize("first", ["the day of the file", "the day beside"])
 def test_a_pair_inside_the_whole_file_of_the_day_beside_is_no_hole(setup: Setup, first: str) -> None:
     beside = DAY + timedelta(days=1)
-    whole = b"".join(json.dumps({"problem_id": name, "dialogue": [{"role": "user"}]}).encode() + b"\n" for name in (P1, P2))
+    whole = b"".join(
+        json.dumps({"problem_id": name, "dialogue": [{"role": "user"}]}).encode() + b"\n" for name in (P1, P2)
+    )
     world = setup.fake.world
     world.problems[V1] = [an_entry(P1, a_result(R1)), an_entry(P2, a_result(R1, "2026-05-02T09:00:00Z"))]
     world.artifacts = {}
