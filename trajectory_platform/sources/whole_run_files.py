@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator
 from datetime import date, timedelta
@@ -11,13 +12,14 @@ from trajectory_platform.sources.raw_day_writer import RawDayWriter
 from trajectory_platform.sources.wanted import IN_WHOLE_FILE, Row, WantedQueue
 
 _PEEK = 4 << 20
+_ID = re.compile(rb'"problem_id"\s*:\s*"([A-Za-z0-9_-]{1,64})"')  # ids of the queue are plain (``identity.safe_id``)
 _DAY = timedelta(days=1)
 
 
 def problems_inside(data: bytes, problem_ids: Collection[str]) -> set[str]:
-    """Which of these problems an artifact's bytes name, where they look like a whole run; none in a file of one pair.
+    """The problems among these of which an artifact holds traces; none where it is the file of one pair.
 
-    Only the first 4 MiB of text are looked at.
+    Only the first 4 MiB of its text are looked at.
     """
     if not problem_ids:
         return set()
@@ -27,8 +29,9 @@ def problems_inside(data: bytes, problem_ids: Collection[str]) -> set[str]:
         return set()
     if not text.lstrip().startswith(b"{") and b"]\n[" not in text:
         return set()
-    # As a JSON string: an id that is part of another, or of a word, must not cost a pair its file.
-    return {problem_id for problem_id in problem_ids if f'"{problem_id}"'.encode() in text}
+    # Only beside the key: an id that is part of another, or that the text merely quotes, must not cost a pair its file.
+    named = {found.decode() for found in _ID.findall(text)}
+    return named.intersection(problem_ids)
 
 
 def found_in_whole_files(queue: WantedQueue, writer: RawDayWriter, day: date) -> list[Row]:

@@ -151,7 +151,7 @@ def test_a_file_is_not_taken_for_a_whole_run_because_it_quotes_a_part_of_an_id(s
     world = setup.fake.world
     world.problems[V1] = [an_entry(name, a_result(R1)) for name in ("1", "2")]
     world.artifacts = {
-        (R1, "1"): gzip.compress(b'{"price": 12, "text": "page 2"}'),
+        (R1, "1"): gzip.compress(b'{"price": 12, "text": "page 2", "ids": ["2"]}'),
         (R1, "2"): gzip.compress(b'{"price": 1}'),
     }
     report = setup.fetch()
