@@ -25,8 +25,8 @@ from trajectory_platform.arena.knobs import Knobs
 from trajectory_platform.arena.simulate import simulate
 from trajectory_platform.curation.agency import decide
 from trajectory_platform.judging.injection import scan_messages
+from trajectory_platform.sources.container import Limits
 from trajectory_platform.sources.files import FileSource
-from trajectory_platform.traces.container import Limits
 from trajectory_platform.traces.inventory import inventory_folder
 from trajectory_platform.traces.normalise import normalise_batches
 

@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from trajectory_platform import jsontext
 from trajectory_platform.curation.agency import decide
+from trajectory_platform.sources.container import Limits
 from trajectory_platform.sources.files import FileSource
-from trajectory_platform.traces.container import Limits
 from trajectory_platform.traces.evidence import extract
 from trajectory_platform.traces.inventory import inventory_folder
 from trajectory_platform.traces.normalise import normalise_batches

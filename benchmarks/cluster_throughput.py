@@ -26,10 +26,10 @@ import pyarrow as pa
 
 from trajectory_platform.lake.tables import AXIS_A_CORPUS
 from trajectory_platform.sandbox.problems import Problem, hidden_problem, parse_problem, to_table
+from trajectory_platform.sources.container import Limits
 from trajectory_platform.sources.files import FileSource
 from trajectory_platform.splits.clusters import build_clusters
 from trajectory_platform.splits.guard import CORPUS_COLUMNS, split_window
-from trajectory_platform.traces.container import Limits
 from trajectory_platform.traces.inventory import inventory_day
 
 T = TypeVar("T")

@@ -25,8 +25,8 @@ from trajectory_platform.curation.filter import curate_day
 from trajectory_platform.judging.day import judge_day
 from trajectory_platform.sandbox.problems import problem_rows
 from trajectory_platform.sandbox.products import load_products
+from trajectory_platform.sources.container import Limits
 from trajectory_platform.sources.files import FileSource
-from trajectory_platform.traces.container import Limits
 from trajectory_platform.traces.inventory import inventory_folder
 from trajectory_platform.traces.normalise import normalise_batches
 

@@ -75,7 +75,7 @@ def write_input(file: Path, days: Path, most: int) -> int:
     """The dialogues of the day as JSON lines; returns how many. What holds no dialogue at all no engine is asked."""
     from trajectory_platform import jsontext
     from trajectory_platform.errors import RejectRow
-    from trajectory_platform.traces.container import Limits, read_records
+    from trajectory_platform.sources.container import Limits, read_records
 
     count = 0
     with gzip.open(file, "wb", compresslevel=6) as out:
@@ -200,7 +200,7 @@ def platform(file: Path, out: Path) -> Iterator[int]:
     """Canonical messages, repairs, evidence and axis of every trace on top: ``traces.sn15`` and ``curation.agency``."""
     from trajectory_platform import jsontext
     from trajectory_platform.curation.agency import decide
-    from trajectory_platform.traces.container import Record
+    from trajectory_platform.sources.container import Record
     from trajectory_platform.traces.garbage import collection_paused
     from trajectory_platform.traces.normalise import read_guarded
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from trajectory_platform.errors import RejectRow
-from trajectory_platform.traces.container import Limits, open_artifact
+from trajectory_platform.sources.container import Limits, open_artifact
 from trajectory_platform.traces.normalise import read_record
 
 LIMITS = Limits(max_inflated_bytes=8 << 20, max_record_bytes=1 << 20)

@@ -26,8 +26,8 @@ def main() -> int:
     """Measure and print."""
     import pyarrow.compute as pc
 
+    from trajectory_platform.sources.container import Limits
     from trajectory_platform.sources.files import open_folder
-    from trajectory_platform.traces.container import Limits
     from trajectory_platform.traces.inventory import inventory_folder
     from trajectory_platform.traces.normalise import normalise_batches
 

@@ -14,13 +14,13 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from trajectory_platform import jsontext
-from trajectory_platform.errors import Abort, PlatformError, RetryLater
+from trajectory_platform.errors import Abort, PlatformError, RejectRow, RetryLater
 from trajectory_platform.identity import parse_utc, sha256_hex
 
 _SCHEMA = """
@@ -28,9 +28,11 @@ CREATE TABLE IF NOT EXISTS wanted (
     eval_run_id TEXT NOT NULL, problem_id TEXT NOT NULL, day TEXT NOT NULL, agent_version_id TEXT NOT NULL,
     miner TEXT NOT NULL, race_id TEXT, rank INTEGER NOT NULL, state TEXT NOT NULL, reason TEXT, until TEXT,
     tries INTEGER NOT NULL DEFAULT 0, first_try TEXT, sha256 TEXT, size INTEGER, stratum TEXT, probability REAL,
-    PRIMARY KEY (eval_run_id, problem_id)
+    not_found INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (eval_run_id, problem_id)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS wanted_day ON wanted (day, state);
+CREATE TABLE IF NOT EXISTS inside (eval_run_id TEXT NOT NULL, holder TEXT NOT NULL, problem_id TEXT NOT NULL,
+    sound INTEGER NOT NULL, PRIMARY KEY (eval_run_id, holder, problem_id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, seen_at TEXT NOT NULL, body BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS judged (agent_version_id TEXT NOT NULL, day TEXT NOT NULL,
     PRIMARY KEY (agent_version_id, day)) WITHOUT ROWID;
@@ -38,9 +40,37 @@ CREATE TABLE IF NOT EXISTS days (day TEXT PRIMARY KEY, state TEXT NOT NULL, due 
     memory TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS owner (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL);
 """
-_SCHEMA_VERSION = 1  # PRAGMA user_version; 0 is a new file, or one of before the version was written
+_SCHEMA_VERSION = 2  # PRAGMA user_version; 0 is a new file, or one of before the version was written
 _QUEUE = "queue.sqlite"
+_CLOCKS_DIFFER = timedelta(minutes=5)  # processes of several machines may share a folder
 _ADVICE = "remove its queue*.sqlite files: that costs requests, no data, as what lies in the day folders is adopted"
+
+
+# Files of runs of which pairs lie in another's file are adopted, and so looked into, at the next look at their day.
+_UPGRADE = """
+UPDATE wanted SET state = 'wanted', reason = 'file_vanished' WHERE state = 'fetched' AND eval_run_id IN (
+    SELECT eval_run_id FROM wanted WHERE reason = 'in_whole_file')
+"""
+
+
+def _upgrade(db: sqlite3.Connection) -> None:
+    """From layout 1 (without ``not_found`` and ``inside``), or a new file."""
+    if "not_found" not in {column[1] for column in db.execute("PRAGMA table_info(wanted)")}:
+        db.execute("ALTER TABLE wanted ADD COLUMN not_found INTEGER NOT NULL DEFAULT 0")
+        db.execute(_UPGRADE)
+    db.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
+
+
+@contextmanager
+def opening(folder: Path) -> Iterator[None]:
+    """One process at a time sets up the files of a folder: the switch to WAL does not wait for a lock (SQLite)."""
+    (folder / "locks").mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / "locks" / "opening.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 class DayState(NamedTuple):
@@ -91,11 +121,12 @@ class ApiState:
                 f"api_state {str(self.folder)!a}: {name} was written by a newer version (layout {version}, this one "
                 f"reads {_SCHEMA_VERSION}): upgrade, or name another folder"
             )
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=NORMAL")
-        db.executescript(_SCHEMA)
-        if version < _SCHEMA_VERSION:
-            db.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
+        with opening(self.folder):
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=NORMAL")
+            db.executescript(_SCHEMA)
+            if version < _SCHEMA_VERSION:
+                _upgrade(db)
         return db
 
     def _owner(self, name: str) -> str:
@@ -170,13 +201,21 @@ class ApiState:
 
     # ------------------------------------------------------------------------------------------ answers
 
-    def answer(self, key: str) -> tuple[datetime, Any] | None:
-        """(when it was read, value) of a remembered answer."""
+    def answer(self, key: str, now: datetime) -> tuple[datetime, Any] | None:
+        """(when it was read, value) of a remembered answer.
+
+        None also for one that cannot be read any more, or that a clock which was ahead dated after ``now``.
+        """
         found = self.rows("SELECT seen_at, body FROM answers WHERE key = ?", (key,))
         if not found:
             return None
         seen_at = parse_utc(found[0][0])
-        return None if seen_at is None else (seen_at, jsontext.parse(zlib.decompress(found[0][1])).value)
+        if seen_at is None or seen_at - now > _CLOCKS_DIFFER:
+            return None
+        try:
+            return seen_at, jsontext.parse(zlib.decompress(found[0][1])).value
+        except (zlib.error, RejectRow):
+            return None
 
     def remember(self, key: str, value: Any, now: datetime) -> None:
         """Keep an answer."""
@@ -185,8 +224,8 @@ class ApiState:
 
     def remembered(self, key: str, ask: Callable[[], Any], now: datetime, max_age_s: float) -> Any:
         """A remembered answer that is young enough, else a new one, which is remembered."""
-        held = self.answer(key)
-        if held is not None and 0 <= (now - held[0]).total_seconds() < max_age_s:
+        held = self.answer(key, now)
+        if held is not None and (now - held[0]).total_seconds() < max_age_s:
             return held[1]
         value = ask()
         self.remember(key, value, now)
@@ -214,8 +253,12 @@ class ApiState:
         found = self.rows("SELECT state, due, reason, memory FROM days WHERE day = ?", (day.isoformat(),))
         if not found:
             return None
-        state, due, reason, memory = found[0]
-        return DayState(state, parse_utc(due), reason, jsontext.parse(memory.encode()).value)
+        state, due, reason, text = found[0]
+        try:
+            memory = jsontext.parse(text.encode()).value
+        except RejectRow:
+            memory = None
+        return DayState(state, parse_utc(due), reason, memory if isinstance(memory, dict) else {})
 
     def set_day(self, day: date, state: DayState) -> None:
         """Write what is known of a day."""

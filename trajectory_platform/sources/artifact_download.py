@@ -127,7 +127,10 @@ class Downloader:
                     return self._body(response)
             finally:
                 response.close()
-            url = urljoin(url, location)
+            try:
+                url = urljoin(url, location)
+            except ValueError as error:
+                raise RejectRow("bad_link", "redirected to no URL") from error
         raise RejectRow("bad_link", f"more than {MAX_REDIRECTS} redirects")
 
     def _body(self, response: httpx.Response) -> bytes:
@@ -171,11 +174,16 @@ class Downloader:
 
     def _checked(self, url: str) -> httpx.Request:
         """A request to the address that was tested, with the host's name in ``Host`` and TLS."""
+        import httpx
+
         try:
-            parts = urlsplit(url)
-            host, port = (parts.hostname or "").lower().rstrip("."), parts.port
-        except ValueError as error:
-            raise RejectRow("bad_link", "no URL") from error
+            return self._request(url)
+        except (ValueError, httpx.InvalidURL) as error:  # also text that cannot be encoded
+            raise RejectRow("bad_link", f"no URL: {type(error).__name__}") from error
+
+    def _request(self, url: str) -> httpx.Request:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").lower().rstrip("."), parts.port
         named = host in self._hosts or f"{host}:{port}" in self._hosts
         if not host or not (named or any(entry[0] == "." and host.endswith(entry) for entry in self._hosts if entry)):
             raise RejectRow("host_not_allowed", f"{host[:100]!a} is not among api_artifact_hosts")

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from trajectory_platform.errors import PlatformError, RejectRow, RetryLater
 from trajectory_platform.identity import parse_utc, sha256_hex
 from trajectory_platform.sources.api_state import ApiState, DayState
-from trajectory_platform.sources.artifact_download import Downloaded, Downloader, ExpiredLink
-from trajectory_platform.sources.day_report import PATIENCE, PAUSE, Look, make_report, waiting
+from trajectory_platform.sources.artifact_download import Downloaded, Downloader, ExpiredLink, damage_of
+from trajectory_platform.sources.container import Limits as ArtifactLimits
+from trajectory_platform.sources.day_report import PATIENCE, PAUSE, Look, make_report, next_check, waiting
 from trajectory_platform.sources.fetch_report import (
     FETCH_FILE,
     OPEN,
@@ -29,14 +30,13 @@ from trajectory_platform.sources.oro_client import OroClient
 from trajectory_platform.sources.oro_discovery import Discovery
 from trajectory_platform.sources.oro_found import Found
 from trajectory_platform.sources.raw_day_writer import ARTIFACT_SUFFIX, RawDayWriter
-from trajectory_platform.sources.records import parse_lines
 from trajectory_platform.sources.request_budget import BUDGET_SPENT, Spending
 from trajectory_platform.sources.sampling import choose, places
+from trajectory_platform.sources.unread_versions import LISTING_FILES, keep_unread
 from trajectory_platform.sources.wanted import IN_WHOLE_FILE, Row, WantedQueue
-from trajectory_platform.sources.whole_run_files import days_that_miss, found_in_whole_files, problems_inside
+from trajectory_platform.sources.whole_run_files import days_that_miss, problems_inside, readable, settle
 
 MAX_FAILURES = 5  # in a row: then the API or the store is down, and the rest of the day is left for the next look
-_FILES = ("runs.jsonl", "problems.jsonl", "agent_versions.jsonl")
 
 
 class Limits(NamedTuple):
@@ -50,6 +50,7 @@ class Limits(NamedTuple):
     listing_max_age_s: float
     artifact_hosts: tuple[str, ...]
     anew: bool
+    artifact: ArtifactLimits
 
 
 class DayFetch:
@@ -121,7 +122,7 @@ class DayFetch:
             max_age_s=self._limits.listing_max_age_s,
             progress=lambda done, of: progress("listing", done, of),
         )
-        found = self._keep_unread(discovery.find())
+        found = keep_unread(discovery.find(), self._writer, self._queue, self._day)
         self._write_listing(found)
         for row in self._queue.put(self._day, found.pairs, unread=found.hidden):
             self._move(row)
@@ -133,27 +134,9 @@ class DayFetch:
                 self._queue.race_in_flight(self._day, race_id, now, None)
         return memory, found
 
-    def _keep_unread(self, found: Found) -> Found:
-        """Records of an earlier look stay for agent versions whose listing cannot be read this time."""
-        if not found.hidden:
-            return found
-        old = {}
-        for name in _FILES:
-            data = self._writer.read(f"{self._day.isoformat()}/{name}")
-            old[name] = [] if data is None else parse_lines(data, name)[0]
-        new = {str(entry.get("agent_version_id")) for entry in found.problems + found.runs}
-        unread = set(found.hidden) - new
-        found.runs += [run for run in old["runs.jsonl"] if str(run.get("agent_version_id")) in unread]
-        found.problems += [entry for entry in old["problems.jsonl"] if str(entry.get("agent_version_id")) in unread]
-        named = {str(version.get("agent_version_id")) for version in found.agent_versions}
-        found.agent_versions += [
-            version for version in old["agent_versions.jsonl"] if str(version.get("agent_version_id")) in unread - named
-        ]
-        return found
-
     def _write_listing(self, found: Found) -> None:
         folder = self._day.isoformat()
-        for name, records in zip(_FILES, (found.runs, found.problems, found.agent_versions), strict=True):
+        for name, records in zip(LISTING_FILES, (found.runs, found.problems, found.agent_versions), strict=True):
             self._writer.write_lines(f"{folder}/{name}", records)
         uri = f"{folder}/suite.json"
         if found.suite is not None and (found.suite_complete or self._writer.read(uri) is None):
@@ -175,7 +158,10 @@ class DayFetch:
         self._writer.remove(source)
 
     def _adopt(self) -> None:
-        """What lies in the folder need not be fetched; what was fetched and has vanished is wanted again."""
+        """What lies in the folder need not be fetched; what was fetched and has vanished is wanted again.
+
+        Last of all what lies inside the file of another pair, which need not be fetched either.
+        """
         present = self._writer.artifacts(self._day)
         for row in self._queue.rows(self._day):
             uri = self._writer.artifact_uri(self._day, row.eval_run_id, row.problem_id)
@@ -185,7 +171,7 @@ class DayFetch:
             elif uri in present and row.problem_id != "@":
                 data = self._writer.read(uri)
                 if data is not None:
-                    self._queue.fetched(row, sha256_hex(data), len(data))
+                    self._keep(row, data, damage_of(data, self._limits.artifact.max_inflated_bytes))
                     self._adopted += 1
             present.pop(uri, None)
         for uri in present:  # of no pair of this day: what a killed look should have moved to the pair's new day
@@ -193,6 +179,9 @@ class DayFetch:
             away = self._queue.on_another_day(self._day, (run, name.removesuffix(ARTIFACT_SUFFIX)))
             if away is not None:
                 self._move_file(uri, self._writer.artifact_uri(date.fromisoformat(away.day), run, away.problem_id))
+                if away.state != "fetched":  # its look may have found nothing meanwhile
+                    self._state.reopen(date.fromisoformat(away.day), "judged_again")
+        settle(self._queue, self._day)
 
     def _sample(self, axis_history: Mapping[str, float], listing: int) -> dict[str, Any] | None:
         """Choose what is asked for where the day has more than its budget allows."""
@@ -239,9 +228,11 @@ class DayFetch:
         except PlatformError as error:
             self._refused(row, error, self._clock())
             return
+        except Exception as error:  # noqa: BLE001 - of one artifact: it must not cost the others, nor the report
+            self._refused(row, RetryLater("unexpected_error", type(error).__name__), self._clock())
+            return
         self._writer.write(self._writer.artifact_uri(self._day, row.eval_run_id, row.problem_id), got.data)
-        self._queue.fetched(row, sha256_hex(got.data), len(got.data), got.damage)
-        self._look_inside(row, got.data)
+        self._keep(row, got.data, got.damage)
         with self._lock:
             self._failures = 0
             self._fetched_now += 1
@@ -286,14 +277,17 @@ class DayFetch:
             if not known and (error.reason in ("rate_limited", "clock_skew") or self._failures >= MAX_FAILURES):
                 self._stopped = f"{error.reason}: {error.detail}"[:300]
 
-    def _look_inside(self, row: Row, data: bytes) -> None:
-        """What else of its run the file holds need not be asked for; a day beside that missed it is looked at again."""
-        others = [other for other in self._queue.of_run(row.eval_run_id) if other.problem_id != row.problem_id]
-        inside = problems_inside(data, {other.problem_id for other in others})
+    def _keep(self, row: Row, data: bytes, damage: str | None) -> None:
+        """The bytes of a pair lie in the folder. What else of its run they hold need not be asked for."""
+        inside = problems_inside(data, self._limits.artifact)
+        with self._state.transaction():
+            self._queue.holds(row, inside)
+            self._queue.fetched(row, sha256_hex(data), len(data), damage)
+            others = self._queue.of_run(row.eval_run_id) if inside else []
+            for day in days_that_miss(others, self._day, inside):
+                self._state.reopen(day, IN_WHOLE_FILE)
         with self._lock:
-            self._inside |= {(row.eval_run_id, problem_id) for problem_id in inside}
-        for other_day in days_that_miss(others, self._day, inside):
-            self._state.reopen(other_day, IN_WHOLE_FILE)
+            self._inside |= {(row.eval_run_id, problem_id) for problem_id in readable(inside)}
 
     # ------------------------------------------------------------------------------------------ the report
 
@@ -301,7 +295,7 @@ class DayFetch:
         """What earlier looks left: from the state folder, else from ``fetch.json``."""
         known = self._state.day(self._day)
         memory = dict(known.memory) if known is not None else {}
-        if "looks" not in memory:
+        if not isinstance(memory.get("looks"), int):
             report = stored_report(self._writer, self._day)
             memory = {
                 "first_look": (now if report is None else report.first_look).isoformat(),
@@ -317,7 +311,10 @@ class DayFetch:
         asked for what was due."""
         if now < last or self._stopped is not None:
             return False
-        since = parse_utc(memory.setdefault("old_since", now.isoformat())) or now
+        since = parse_utc(memory.get("old_since"))
+        if since is None or since > now:  # never, or by a clock that was ahead
+            memory["old_since"] = now.isoformat()
+            return False
         return now - since >= PATIENCE
 
     def _close(
@@ -329,11 +326,7 @@ class DayFetch:
         spending: Spending,
     ) -> FetchReport:
         now = self._clock()
-        for row in self._queue.rows(self._day, ("wanted", "later")):
-            if (row.eval_run_id, row.problem_id) in self._inside:
-                self._queue.gone(row, IN_WHOLE_FILE)
-        for row in found_in_whole_files(self._queue, self._writer, self._day):
-            self._queue.gone(row, IN_WHOLE_FILE)
+        settle(self._queue, self._day)
         last = self._end + self._limits.final_after
         given_up = self._is_given_up(now, last, memory)
         if given_up:
@@ -362,7 +355,8 @@ class DayFetch:
         folder = self._day.isoformat()
         self._writer.write_lines(f"{folder}/{PAIRS_FILE}", lines)
         self._writer.write(f"{folder}/{FETCH_FILE}", report_text(report))
-        state = DayState(report.state, report.next_look, report.open_because, memory)
+        due = report.next_look or next_check(self._day, now, self._limits.final_after)
+        state = DayState(report.state, due, report.open_because, memory)
         with self._state.transaction():
             if self._queue.on_other_days(self._day, found.pairs):  # another process read newer entries meanwhile
                 state = DayState(OPEN, None, "judged_again", memory)

@@ -16,6 +16,7 @@ from trajectory_platform.sources.wanted import IN_WHOLE_FILE, Row
 PAUSE = timedelta(minutes=10)  # before what failed, or a look that ended early, is tried again
 _LOOKS_WHEN_SHORT = 3  # the subnet counts pairs of agents that its public lists do not show: no reason to look for ever
 PATIENCE = timedelta(hours=12)  # from the first look at a day that is old until what is missing is given up
+_FINAL_LOOKS = (timedelta(days=3), timedelta(days=7))  # after a day's end; one more when it is old
 _RELIST = timedelta(hours=6)  # after which runs that were not final, and hidden versions, are looked at again
 
 
@@ -73,6 +74,19 @@ def waiting(look: Look, found: Found, *, settled: datetime, last: datetime, give
             waits["uncounted"] = look.now + _RELIST
     resumes = look.resumes
     return waits if resumes is None else {why: max(moment, resumes) for why, moment in waits.items()}
+
+
+def next_check(day: date, last_look: datetime, final_after: timedelta) -> datetime | None:
+    """When a final day is looked at once more: runs are invalidated after ingestion as well (domain 1.10).
+
+    Args:
+        final_after: from the end of a day until it is old; after a look at the old day there is none.
+    """
+    end = datetime.combine(day, time(), tzinfo=UTC) + timedelta(days=1)
+    return next(
+        (end + after for after in sorted({*_FINAL_LOOKS, final_after}) if last_look < end + after <= end + final_after),
+        None,
+    )
 
 
 def make_report(look: Look, found: Found, waits: dict[str, datetime]) -> FetchReport:

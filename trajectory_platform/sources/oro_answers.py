@@ -95,7 +95,10 @@ def read_json(body: bytes) -> tuple[Any, dict[str, int]]:
     except RejectRow as error:
         if error.reason != "duplicate_key":
             raise RetryLater("unreadable_answer", f"{error.reason}: {error.detail}") from error
-    return json.loads(body, parse_constant=lambda _: None), {"duplicate_key": 1}
+    try:
+        return json.loads(body, parse_constant=lambda _: None), {"duplicate_key": 1}
+    except (ValueError, RecursionError) as error:
+        raise RetryLater("unreadable_answer", "duplicate_key, and no JSON behind it") from error
 
 
 def refusal(received: Received, now: datetime) -> PlatformError | None:
@@ -157,9 +160,9 @@ def http_date(text: str) -> datetime | None:
     """An HTTP date as aware UTC, or None."""
     try:
         moment = parsedate_to_datetime(text)
-    except (TypeError, ValueError, IndexError, OverflowError):
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (TypeError, ValueError, IndexError, OverflowError):  # the last also at the ends of the calendar
         return None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _error_body(body: bytes) -> tuple[str | None, str, datetime | None]:

@@ -18,12 +18,15 @@ from trajectory_platform.identity import days_between
 from trajectory_platform.settings import Settings
 from trajectory_platform.sources.api_state import ApiState, DayState
 from trajectory_platform.sources.artifact_download import Downloader
+from trajectory_platform.sources.container import Limits as ArtifactLimits
 from trajectory_platform.sources.day_fetch import DayFetch, Limits, stored_report
+from trajectory_platform.sources.day_report import next_check
 from trajectory_platform.sources.fetch_report import OPEN, FetchReport
 from trajectory_platform.sources.files import FileSource
 from trajectory_platform.sources.oro_client import OroClient, utc_now
 from trajectory_platform.sources.raw_day_writer import RawDayWriter
 from trajectory_platform.sources.request_limiter import RequestLimiter
+from trajectory_platform.sources.wanted import LONGEST_WAIT
 
 if TYPE_CHECKING:
     import httpx
@@ -99,7 +102,10 @@ class ApiAccess:
 
 
 class OpenDay(NamedTuple):
-    """A day that is not final: ``state`` is ``never_looked`` or ``open``; ``due`` None means now."""
+    """A day to be looked at; ``due`` None means now.
+
+    ``state`` is ``never_looked``, ``open``, or a final one where a check is due (``day_report.next_check``).
+    """
 
     day: date
     state: str
@@ -186,6 +192,7 @@ def fetch_day(
                 listing_max_age_s=access.listing_max_age_s,
                 artifact_hosts=access.artifact_hosts,
                 anew=anew,
+                artifact=ArtifactLimits(access.max_artifact_bytes, access.max_inflated_bytes),
             )
             look = DayFetch(day, client, downloader, state, RawDayWriter(access.data_root), limits, clock)
             return look.run(
@@ -200,7 +207,7 @@ def fetch_day(
 def open_days(
     access: ApiAccess, *, first: date, last: date | None = None, clock: Callable[[], datetime] = utc_now
 ) -> list[OpenDay]:
-    """Days from ``first`` to ``last`` (default: today in UTC) that are not final, oldest first.
+    """Days from ``first`` to ``last`` (default: today in UTC) that are not final, or due once more, oldest first.
 
     Reads the state folder only; of days that are not known there, ``fetch.json`` of those that a listing of the data
     root names, and remembers it.
@@ -216,7 +223,10 @@ def open_days(
                 found.append(OpenDay(day, NEVER, None, "no look yet"))
             elif known.state == OPEN:
                 mended = "later" in known.reason.split(", ") and _other_hosts(known, access)
-                found.append(OpenDay(day, OPEN, None if mended else known.due, known.reason))
+                ahead = known.due is not None and known.due - now > LONGEST_WAIT  # by a clock that was
+                found.append(OpenDay(day, OPEN, None if mended or ahead else known.due, known.reason))
+            elif known.due is not None and known.due <= now:
+                found.append(OpenDay(day, known.state, None, "its runs are checked once more"))
     return found
 
 
@@ -229,8 +239,8 @@ def _learn(access: ApiAccess, state: ApiState, unknown: list[date], now: datetim
     there = set(FileSource(access.data_root).days()) if unknown else set()
     for day in sorted(there.intersection(unknown)):
         key = f"no_report:{day.isoformat()}"
-        held = state.answer(key)
-        if held is not None and timedelta(0) <= now - held[0] < _NO_REPORT_FOR:
+        held = state.answer(key, now)
+        if held is not None and now - held[0] < _NO_REPORT_FOR:
             continue
         report = read_report(access.data_root, day)
         if report is None:
@@ -238,7 +248,8 @@ def _learn(access: ApiAccess, state: ApiState, unknown: list[date], now: datetim
         elif state.judged_on(day):  # a look at another day since has read versions of this one: as ``reopen``
             state.set_day(day, DayState(OPEN, None, "judged_again", {}))
         else:  # without a memory, so that the next look takes it from the report
-            state.set_day(day, DayState(report.state, report.next_look, report.open_because, {}))
+            due = report.next_look or next_check(day, report.last_look, timedelta(days=access.final_after_days))
+            state.set_day(day, DayState(report.state, due, report.open_because, {}))
 
 
 def _other_hosts(known: DayState, access: ApiAccess) -> bool:

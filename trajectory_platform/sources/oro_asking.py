@@ -49,5 +49,5 @@ class Asking:
 
     def held_since(self, key: str, moment: datetime) -> Any:
         """A remembered answer that was read at ``moment`` or later, however old it is by now; None without one."""
-        held = self._state.answer(key)
+        held = self._state.answer(key, self._now)
         return held[1] if held is not None and held[0] >= moment else None

@@ -38,9 +38,11 @@ from trajectory_platform.sources.oro_records import (
     run_touches,
     suite_record,
     union,
+    verdict_of,
     with_copies,
 )
 from trajectory_platform.sources.records import id_text, naive_time
+from trajectory_platform.sources.wanted import WantedQueue
 
 MAX_FAILURES = 3  # in a row: then it is not this agent version, but the API
 LONG_S = 30 * 86400.0  # a released agent version changes no more
@@ -183,12 +185,12 @@ class Discovery:
     def _runs(self, version: str, *, sure: bool) -> tuple[list[Record], str | None]:
         """The runs of a version, and why they are hidden. An answer of after the day says all where none touches it."""
         key = f"runs:{version}"
-        held = self._state.answer(key)
+        held = self._state.answer(key, self._now)
         said_all = held is not None and not sure and held[0] >= self._end + SLACK
         if held is not None and said_all and not any(map(self._run_touches, held[1])):
             return held[1], None
         try:
-            return self._asking.remembered(key, lambda: self._client.runs(version)), None
+            return self._asking.remembered(key, lambda: self._compared(version, held and held[1])), None
         except RetryLater as error:
             if error.reason not in EMBARGO:
                 raise
@@ -196,12 +198,31 @@ class Discovery:
         except RejectRow as error:
             return [], error.reason
 
+    def _compared(self, version: str, before: list[Record] | None) -> list[Record]:
+        """The runs of a version as they are now.
+
+        A run may be invalidated, or included, after its days are final (domain 1.10): they are looked at again.
+        """
+        runs: list[Record] = self._client.runs(version)
+        known = {str(run.get("eval_run_id")): verdict_of(run) for run in before or ()}
+        now = {str(run.get("eval_run_id")): verdict_of(run) for run in runs}
+        changed = [safe_id(name) for name, verdict in known.items() if name in now and now[name] != verdict]
+        for day in WantedQueue(self._state).days_of(changed):
+            if day != self._day:
+                self._state.reopen(day, "run_changed")
+        return runs
+
     def _entries(self, version: str, runs: list[Record], *, late: bool) -> tuple[list[Record], int | None]:
         """Problem entries of a version, and its suite. A race whose entries are not among them is asked for itself."""
         answers = [self._problems(version, None, late=late)]
         named = {entry.get("race_id") for answer in answers for entry in answer["problems"]}
-        touches = self._ran_before if late else self._run_touches
-        races = {str(run["race_id"]) for run in runs if is_usable_id(run.get("race_id")) and touches(run)}
+        # A result may have been judged here long after its run, as on a day at which that was found by its count.
+        before = late or version in self._state.judged_on(self._day)
+        races = {
+            str(run["race_id"])
+            for run in runs
+            if is_usable_id(run.get("race_id")) and (self._run_touches(run) or (before and self._ran_before(run)))
+        }
         answers += [self._problems(version, race, late=late) for race in sorted(races - named)]
         merged: dict[tuple[str, str, str], Record] = {}
         generated = generated_runs(answers, self._day)
@@ -308,7 +329,7 @@ class Discovery:
     def _count(self) -> None:
         """What the subnet counted for the day. A cold cache says nothing; it is never zero (domain 6: 54)."""
         found = self._found
-        held = self._state.answer("history")
+        held = self._state.answer("history", self._now)
         old = None if held is None or held[0] < self._end else held[1]
         young = held is not None and (self._now - held[0]).total_seconds() < self._age
         try:

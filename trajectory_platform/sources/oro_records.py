@@ -8,7 +8,7 @@ from typing import Any
 from trajectory_platform.identity import parse_utc, safe_id, utc_day
 from trajectory_platform.sources.fetch_report import UNSAFE_ID
 from trajectory_platform.sources.records import id_text
-from trajectory_platform.sources.wanted import Pair
+from trajectory_platform.sources.wanted import UNUSED, Pair
 
 Record = dict[str, Any]
 OPEN_RUN = ("CLAIMED", "RUNNING")
@@ -24,6 +24,11 @@ UNUSED_RUN = ("STALE", "CANCELLED", "FAILED", "TIMED_OUT")
 def results_of(entry: Record) -> list[Record]:
     results = entry.get("validator_results")
     return [result for result in results if isinstance(result, dict)] if isinstance(results, list) else []
+
+
+def runs_of(entries: list[Record]) -> set[str]:
+    """Runs that results of these entries name."""
+    return {str(result["eval_run_id"]) for entry in entries for result in results_of(entry) if "eval_run_id" in result}
 
 
 def union(left: list[Record], right: list[Record]) -> list[Record]:
@@ -56,7 +61,7 @@ def pairs_of(version: str, facts: Record, entries: list[Record], runs: dict[str,
                 version,
                 str(facts.get("miner_hotkey") or ""),
                 race,
-                2 if _unused(run) else 0,
+                UNUSED if _unused(run) else 0,
                 _not_asked(name, problem, run, result),
             )
             pairs[key] = pair
@@ -107,6 +112,11 @@ def _unused(run: Record) -> bool:
         or run.get("is_included") is False
         or run.get("invalidated_at") is not None
     )
+
+
+def verdict_of(run: Record) -> tuple[str, bool, bool]:
+    """What decides over the use of a run and may change after it has ended."""
+    return upper(run.get("status")), run.get("is_included") is False, run.get("invalidated_at") is not None
 
 
 def with_copies(pairs: list[Pair], problems: list[Record]) -> list[Pair]:

@@ -10,6 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +79,9 @@ class RawDayWriter:
             return
         with os.scandir(folder) as entries:
             for entry in entries:
-                if time.time() - entry.stat(follow_symlinks=False).st_mtime > older_than_s:
-                    os.unlink(entry.path)
+                with suppress(FileNotFoundError):  # another process has just put it in its place
+                    if time.time() - entry.stat(follow_symlinks=False).st_mtime > older_than_s:
+                        os.unlink(entry.path)
 
     def _replace(self, uri: str, data: bytes) -> None:
         path = os.path.join(self._root, uri)

@@ -79,7 +79,7 @@ class Spending:
     def __init__(self, state: ApiState, day: date, budget: int | None, now: datetime) -> None:
         self._state, self._now, self.budget = state, now, budget
         self._key, self._today = f"spent:{day.isoformat()}", now.astimezone(UTC).date()
-        held = state.answer(self._key)
+        held = state.answer(self._key, now)
         known = held[1] if held is not None else {}
         self._before = int(known["requests"]) if known.get("on") == self._today.isoformat() else 0
         self.spent = self._before

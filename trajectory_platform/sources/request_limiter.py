@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trajectory_platform.errors import Abort, RetryLater
+from trajectory_platform.sources.api_state import opening
 
 MAX_HOLD_S = 3600.0  # a server, or a clock that jumped, must not silence a machine for longer than this
 _ADVICE = "remove its limiter.sqlite files: that forgets the requests of the last minute"
@@ -68,10 +69,11 @@ class RequestLimiter:
             self._db = sqlite3.connect(
                 self._folder / "limiter.sqlite", timeout=60.0, isolation_level=None, check_same_thread=False
             )
-            self._db.execute("PRAGMA journal_mode=WAL")
-            # Survives kill -9; after a power cut a minute of grants is forgotten.
-            self._db.execute("PRAGMA synchronous=OFF")
-            self._db.executescript(_SCHEMA)
+            with opening(self._folder):
+                self._db.execute("PRAGMA journal_mode=WAL")
+                # Survives kill -9; after a power cut a minute of grants is forgotten.
+                self._db.execute("PRAGMA synchronous=OFF")
+                self._db.executescript(_SCHEMA)
         except (OSError, sqlite3.Error) as error:
             advice = "" if isinstance(error, OSError | sqlite3.OperationalError) else f"; {_ADVICE}"
             raise Abort(f"api_state {str(folder)!a} cannot be used: {error}{advice}") from error

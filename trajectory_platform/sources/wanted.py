@@ -19,19 +19,22 @@ FEWEST_TRIES = 3  # before anything is given up
 NOT_FOUND_AFTER = timedelta(hours=1)
 _FIRST_WAIT = timedelta(minutes=30)
 _LAST_WAIT = timedelta(hours=24)
-_LONGEST_WAIT = timedelta(days=7)  # a server may name any time; we look again after a week at the latest
+LONGEST_WAIT = timedelta(days=7)  # a server may name any time; we look again after a week at the latest
 STATES = ("wanted", "later", "fetched", "gone", "not_sampled", "not_asked")
 _COLUMNS = (
     "eval_run_id, problem_id, day, agent_version_id, miner, race_id, rank, state, reason, until, tries, first_try,"
-    " sha256, size, stratum, probability"
+    " sha256, size, stratum, probability, not_found"
 )
 
 
+UNUSED = 2  # rank of the pairs of a run that is not used for training
 IN_WHOLE_FILE = "in_whole_file"  # why a pair is gone whose trace lies in the file of another pair of its run
 _CHANGED = """(wanted.state = 'not_asked' OR (excluded.state = 'not_asked' AND
     wanted.state IN ('wanted', 'later', 'not_sampled')))"""
-_JUDGED_AGAIN = f"""(wanted.day <> excluded.day AND wanted.state = 'gone'
-    AND wanted.reason IS NOT '{IN_WHOLE_FILE}')"""
+_MISSING = ", ".join(f"'{reason}'" for reason in NOT_THERE)
+# What makes a pair that was given up one to ask for: it was judged on another day, or its run is used after all.
+_AFRESH = f"""(wanted.state = 'gone' AND wanted.reason IS NOT '{IN_WHOLE_FILE}' AND (wanted.day <> excluded.day
+    OR (wanted.rank >= {UNUSED} AND excluded.rank < {UNUSED} AND wanted.reason IN ({_MISSING}))))"""
 
 
 class Pair(NamedTuple):
@@ -56,7 +59,10 @@ class Pair(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One row of the queue; times are ISO text in UTC."""
+    """One row of the queue; times are ISO text in UTC.
+
+    ``tries`` counts refusals of any kind, ``not_found`` those that say there is nothing, the first at ``first_try``.
+    """
 
     eval_run_id: str
     problem_id: str
@@ -74,6 +80,7 @@ class Row(NamedTuple):
     size: int | None
     stratum: str | None
     probability: float | None
+    not_found: int = 0
 
 
 class WantedQueue:
@@ -108,10 +115,11 @@ class WantedQueue:
                 f"""INSERT INTO wanted (eval_run_id, problem_id, day, agent_version_id, miner, race_id, rank, state,
                 reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (eval_run_id, problem_id) DO UPDATE SET
                 day = excluded.day, miner = excluded.miner, race_id = excluded.race_id, rank = excluded.rank,
-                tries = CASE WHEN {_JUDGED_AGAIN} THEN 0 ELSE wanted.tries END,
-                first_try = CASE WHEN {_JUDGED_AGAIN} THEN NULL ELSE wanted.first_try END,
-                state = CASE WHEN {_JUDGED_AGAIN} OR {_CHANGED} THEN excluded.state ELSE wanted.state END,
-                reason = CASE WHEN {_JUDGED_AGAIN} OR {_CHANGED} THEN excluded.reason ELSE wanted.reason END""",
+                tries = CASE WHEN {_AFRESH} THEN 0 ELSE wanted.tries END,
+                not_found = CASE WHEN {_AFRESH} THEN 0 ELSE wanted.not_found END,
+                first_try = CASE WHEN {_AFRESH} THEN NULL ELSE wanted.first_try END,
+                state = CASE WHEN {_AFRESH} OR {_CHANGED} THEN excluded.state ELSE wanted.state END,
+                reason = CASE WHEN {_AFRESH} OR {_CHANGED} THEN excluded.reason ELSE wanted.reason END""",
                 [
                     (
                         *pair[:2],
@@ -125,6 +133,7 @@ class WantedQueue:
             )
             for other in sorted({row.day for row in moved}):  # with the move itself, or a killed look forgets it
                 self._state.reopen(date.fromisoformat(other), "judged_again")
+            self._let_go(row for row in moved if row.state == "fetched")
         return moved
 
     def on_another_day(self, day: date, run_and_problem: tuple[str, str]) -> Row | None:
@@ -154,28 +163,70 @@ class WantedQueue:
     def later(self, row: Row, reason: str, now: datetime, after_s: float | None = None) -> None:
         """Hidden as yet: not before the time the API named, else after a wait that doubles from 1 to 24 hours."""
         wait = _wait(after_s) if after_s is not None else min(_LAST_WAIT, timedelta(hours=2 ** min(row.tries, 5)))
-        self._set(row, "later", reason=reason, until=now + wait, tries=row.tries + 1, first=row.first_try or now)
+        self._set(row, "later", reason=reason, until=now + wait, tries=row.tries + 1, first=row.first_try)
 
     def not_there(self, row: Row, reason: str, now: datetime) -> None:
-        """Not found: gone after three tries over at least an hour, later before that.
+        """Not found: gone after three such answers over an hour or more, whatever came between; later before that.
 
         For a run that is not used nothing is expected to be there, so one try is enough.
         """
-        first = parse_utc(row.first_try) if row.reason in NOT_THERE and row.first_try else None
-        tries = 1 if first is None else row.tries + 1
-        first = first or now
-        if row.rank >= 2 or (tries >= FEWEST_TRIES and now - first >= NOT_FOUND_AFTER):
-            self._set(row, "gone", reason=reason, tries=tries, first=first)
-            return
-        self._set(row, "later", reason=reason, until=now + _FIRST_WAIT, tries=tries, first=first)
+        first = parse_utc(row.first_try)
+        if row.not_found == 0 or first is None or first > now:  # or the clock was ahead then
+            first = now
+        times = row.not_found + 1
+        gone = row.rank >= UNUSED or (times >= FEWEST_TRIES and now - first >= NOT_FOUND_AFTER)
+        self._set(
+            row,
+            "gone" if gone else "later",
+            reason=reason,
+            until=None if gone else now + _FIRST_WAIT,
+            tries=row.tries + 1,
+            not_found=times,
+            first=first,
+        )
 
     def gone(self, row: Row, reason: str) -> None:
         """For good."""
         self._set(row, "gone", reason=reason)
 
-    def want_again(self, row: Row) -> None:
-        """Its file has vanished from the day's folder."""
-        self._set(row, "wanted", reason="file_vanished")
+    def want_again(self, row: Row, reason: str = "file_vanished") -> None:
+        """Its file, or the one it lay in, is no longer there: asked for as if for the first time.
+
+        Pairs of other days that lay in its file are to be looked at again.
+        """
+        with self._state.transaction():
+            self._set(row, "wanted", reason=reason, tries=0, not_found=0)
+            self._let_go([row])
+
+    def holds(self, row: Row, inside: Mapping[str, bool]) -> None:
+        """The file of a pair holds traces of several: problem -> whether its trace can be read."""
+        with self._state.transaction():
+            self._state.write(
+                "DELETE FROM inside WHERE eval_run_id = ? AND holder = ?", [(row.eval_run_id, row.problem_id)]
+            )
+            self._state.write(
+                "INSERT INTO inside VALUES (?, ?, ?, ?)",
+                [(row.eval_run_id, row.problem_id, name, int(sound)) for name, sound in sorted(inside.items())],
+            )
+
+    def inside_files(self, day: date) -> dict[tuple[str, str], bool]:
+        """Pairs of a day that lie in the file of another pair, of that day or one beside: whether they can be read."""
+        found = self._state.rows(
+            """SELECT mine.eval_run_id, mine.problem_id, max(inside.sound) FROM wanted AS mine
+            JOIN inside ON inside.eval_run_id = mine.eval_run_id AND inside.problem_id = mine.problem_id
+            JOIN wanted AS holder ON holder.eval_run_id = inside.eval_run_id AND holder.problem_id = inside.holder
+            WHERE mine.day = ? AND holder.state = 'fetched' AND holder.problem_id <> mine.problem_id
+            AND holder.day IN (?, ?, ?) GROUP BY 1, 2""",
+            (day.isoformat(), *((day + timedelta(days=number)).isoformat() for number in (-1, 0, 1))),
+        )
+        return {(run, problem): bool(sound) for run, problem, sound in found}
+
+    def _let_go(self, holders: Iterable[Row]) -> None:
+        """Files that have moved or vanished: the days of the pairs inside are to be looked at again."""
+        runs = {row.eval_run_id for row in holders}
+        inside = {row.day for row in self._of_runs(runs) if row.state == "gone" and row.reason == IN_WHOLE_FILE}
+        for day in sorted(inside):
+            self._state.reopen(date.fromisoformat(day), "whole_file_gone")
 
     def ask_again(self, day: date, reason: str) -> int:
         """What waits, or was given up, for a reason that may be mended now is due at once; the number of pairs."""
@@ -189,9 +240,9 @@ class WantedQueue:
         """All pairs of a race that is in flight are later, a try each without asking for it; the number of them."""
         until = (now + _wait(3600.0 if after_s is None else after_s)).isoformat()
         return self._state.write(
-            """UPDATE wanted SET state = 'later', reason = 'race_in_flight', until = ?, tries = tries + 1,
-            first_try = COALESCE(first_try, ?) WHERE day = ? AND race_id = ? AND state IN ('wanted', 'later')""",
-            [(until, now.isoformat(), day.isoformat(), race_id)],
+            """UPDATE wanted SET state = 'later', reason = 'race_in_flight', until = ?, tries = tries + 1
+            WHERE day = ? AND race_id = ? AND state IN ('wanted', 'later')""",
+            [(until, day.isoformat(), race_id)],
         )
 
     def choose(self, chosen: Mapping[tuple[str, str], tuple[bool, str, float]]) -> None:
@@ -223,12 +274,11 @@ class WantedQueue:
         Of what was asked for, what was asked for three times. What was not asked for yet stays wanted, and what was not
         found has its own rule (``not_there``).
         """
-        missing = ",".join("?" * len(NOT_THERE))
         return self._state.write(
             f"""UPDATE wanted SET state = 'gone', reason = 'given_up:' || reason, until = NULL WHERE day = ? AND (
-            (state = 'later' AND tries >= ? AND reason NOT IN ({missing}))
+            (state = 'later' AND tries >= ? AND reason NOT IN ({_MISSING}))
             OR (state = 'not_asked' AND reason = 'not_final'))""",
-            [(day.isoformat(), FEWEST_TRIES, *NOT_THERE)],
+            [(day.isoformat(), FEWEST_TRIES)],
         )
 
     def on_other_days(self, day: date, pairs: Collection[Pair]) -> list[Row]:
@@ -242,6 +292,10 @@ class WantedQueue:
         rows = self._of_runs({run for run, _ in places})
         keys = [((row.eval_run_id, row.problem_id), row.day) for row in rows]
         return sorted({places[key] for key, day in keys if key in places and places[key].isoformat() != day})
+
+    def days_of(self, runs: Collection[str]) -> list[date]:
+        """Days on which pairs of these runs are, sorted."""
+        return sorted({date.fromisoformat(row.day) for row in self._of_runs(runs)})
 
     def _of_runs(self, runs: Collection[str]) -> list[Row]:
         """Rows of these runs, whatever their day."""
@@ -261,6 +315,7 @@ class WantedQueue:
         reason: str | None,
         until: datetime | None = None,
         tries: int | None = None,
+        not_found: int | None = None,
         first: datetime | str | None = None,
         sha256: str | None = None,
         size: int | None = None,
@@ -270,6 +325,7 @@ class WantedQueue:
             reason,
             None if until is None else until.isoformat(),
             row.tries if tries is None else tries,
+            row.not_found if not_found is None else not_found,
             first.isoformat() if isinstance(first, datetime) else first,
             sha256,
             size,
@@ -277,17 +333,18 @@ class WantedQueue:
             row.problem_id,
         )
         self._state.write(
-            """UPDATE wanted SET state = ?, reason = ?, until = ?, tries = ?, first_try = ?, sha256 = ?, size = ?
-            WHERE eval_run_id = ? AND problem_id = ?""",
+            """UPDATE wanted SET state = ?, reason = ?, until = ?, tries = ?, not_found = ?, first_try = ?, sha256 = ?,
+            size = ? WHERE eval_run_id = ? AND problem_id = ?""",
             [values],
         )
 
 
 def _wait(after_s: float) -> timedelta:
     """A wait that a server asked for, within what a queue should wait for one."""
-    return timedelta(seconds=min(max(after_s, 0.0), _LONGEST_WAIT.total_seconds()))
+    return timedelta(seconds=min(max(after_s, 0.0), LONGEST_WAIT.total_seconds()))
 
 
 def _come(until: str | None, now: datetime) -> bool:
+    """Whether a time has come; one further away than anything is ever put off was written by a clock that was ahead."""
     moment = parse_utc(until)
-    return moment is None or moment <= now
+    return moment is None or moment <= now or moment - now > LONGEST_WAIT

@@ -1,49 +1,58 @@
-"""Files that hold a whole run (domain 1.3): the run's other pairs lie inside and have no file of their own."""
+"""Files that hold a whole run (domain 1.3): the run's other pairs lie inside and have no file of their own.
+
+The queue remembers of each such file what lies inside (``WantedQueue.holds``). A pair counts as inside for as long as
+the file is there and within reach: in the folder of the pair's day, or in one beside it, where ingestion reads it.
+"""
 
 from __future__ import annotations
 
-import re
-import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Mapping
 from datetime import date, timedelta
 
+from trajectory_platform.errors import RejectRow
+from trajectory_platform.identity import safe_id
+from trajectory_platform.sources.container import Limits, inflate, read_records
 from trajectory_platform.sources.oro_answers import NOT_THERE
-from trajectory_platform.sources.raw_day_writer import RawDayWriter
 from trajectory_platform.sources.wanted import IN_WHOLE_FILE, Row, WantedQueue
 
-_PEEK = 4 << 20
-_ID = re.compile(rb'"problem_id"\s*:\s*"([A-Za-z0-9_-]{1,64})"')  # ids of the queue are plain (``identity.safe_id``)
 _DAY = timedelta(days=1)
 
 
-def problems_inside(data: bytes, problem_ids: Collection[str]) -> set[str]:
-    """The problems among these of which an artifact holds traces; none where it is the file of one pair.
+def problems_inside(data: bytes, limits: Limits) -> dict[str, bool]:
+    """Problem (as ``safe_id``) -> whether its trace can be read, of an artifact with several traces.
 
-    Only the first 4 MiB of its text are looked at.
+    Read as ingestion reads it. Empty for the file of one pair, and for a file whose bytes are damaged as a whole.
     """
-    if not problem_ids:
-        return set()
     try:
-        text = zlib.decompressobj(31).decompress(data, _PEEK) if data[:2] == b"\x1f\x8b" else data[:_PEEK]
-    except zlib.error:
-        return set()
-    if not text.lstrip().startswith(b"{") and b"]\n[" not in text:
-        return set()
-    # Only beside the key: an id that is part of another, or that the text merely quotes, must not cost a pair its file.
-    named = {found.decode() for found in _ID.findall(text)}
-    return named.intersection(problem_ids)
+        content, _ = inflate(data, limits)
+        body = content.strip()
+        if b"\n" not in body and b'"dialogue"' not in body and b'"messages"' not in body:
+            return {}  # one dialogue, which need not be parsed for this
+        records = list(read_records(content, limits))
+    except RejectRow:
+        return {}
+    found: dict[str, bool] = {}
+    for record in records if len(records) > 1 else ():
+        if record.problem_id is not None:
+            name = safe_id(record.problem_id)
+            found[name] = found.get(name, False) or (record.reject is None and record.steps is not None)
+    return found
 
 
-def found_in_whole_files(queue: WantedQueue, writer: RawDayWriter, day: date) -> list[Row]:
-    """Pairs of a day that were not to be had and lie in a file of their run: in this day's folder or in one beside it.
+def settle(queue: WantedQueue, day: date) -> None:
+    """Bring the pairs of a day in line with the files they may lie in.
 
-    Ingestion reads them there (``traces.inventory``); further away it does not look.
+    What lies in one, readable, is not asked for; what lies there damaged is asked for first, its own file may be whole.
+    What lay in one that is gone, or out of reach by now, is wanted again.
     """
-    missing: dict[str, list[Row]] = {}
-    for row in queue.rows(day, ("later", "gone")):
-        if _is_missed(row):
-            missing.setdefault(row.eval_run_id, []).append(row)
-    return [row for run, rows in sorted(missing.items()) for row in _inside(queue, writer, day, run, rows)]
+    inside = queue.inside_files(day)
+    for row in queue.rows(day, ("wanted", "later", "gone")):
+        sound = inside.get((row.eval_run_id, row.problem_id))
+        if row.state == "gone" and row.reason == IN_WHOLE_FILE:
+            if sound is None:
+                queue.want_again(row, "whole_file_gone")
+        elif sound or (sound is not None and _is_missed(row)):
+            queue.gone(row, IN_WHOLE_FILE)
 
 
 def days_that_miss(rows: Iterable[Row], day: date, inside: Collection[str]) -> list[date]:
@@ -52,16 +61,10 @@ def days_that_miss(rows: Iterable[Row], day: date, inside: Collection[str]) -> l
     return sorted(days & {day - _DAY, day + _DAY})
 
 
+def readable(inside: Mapping[str, bool]) -> set[str]:
+    """The problems whose traces can be read."""
+    return {problem_id for problem_id, sound in inside.items() if sound}
+
+
 def _is_missed(row: Row) -> bool:
     return row.reason != IN_WHOLE_FILE if row.state == "gone" else row.state == "later" and row.reason in NOT_THERE
-
-
-def _inside(queue: WantedQueue, writer: RawDayWriter, day: date, run: str, rows: list[Row]) -> Iterator[Row]:
-    waiting = {row.problem_id: row for row in rows}
-    for other in queue.of_run(run):
-        at = date.fromisoformat(other.day)
-        if other.state != "fetched" or abs(at - day) > _DAY or not waiting:
-            continue
-        data = writer.read(writer.artifact_uri(at, run, other.problem_id))
-        for problem_id in sorted(problems_inside(data, waiting) if data is not None else ()):
-            yield waiting.pop(problem_id)

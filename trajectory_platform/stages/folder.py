@@ -313,7 +313,7 @@ def rejected_row(row: Row, objections: Sequence[Rejection] | None = None) -> Row
 
 def limits_of(settings: Settings) -> Any:
     """The size and depth caps of the settings in the form the readers take."""
-    from trajectory_platform.traces.container import Limits
+    from trajectory_platform.sources.container import Limits
 
     return Limits(
         settings.max_artifact_bytes, settings.max_inflated_bytes, settings.max_record_bytes, settings.max_depth

@@ -101,7 +101,7 @@ def lint_file(settings: Settings, path: Path) -> Iterator[dict[str, Any]]:
     Raises:
         Abort: when the file cannot be opened.
     """
-    from trajectory_platform.traces.container import open_artifact
+    from trajectory_platform.sources.container import open_artifact
     from trajectory_platform.traces.normalise import read_guarded
 
     try:

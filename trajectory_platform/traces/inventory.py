@@ -22,9 +22,9 @@ from trajectory_platform import jsontext
 from trajectory_platform.errors import RejectRow
 from trajectory_platform.identity import safe_id, sha256_hex, trace_id, utc_day
 from trajectory_platform.lake.tables import RAW_TRACES
+from trajectory_platform.sources.container import Content, Limits, Record, open_artifact
 from trajectory_platform.sources.files import ArtifactRef, RawDay
 from trajectory_platform.sources.records import Fault, fault
-from trajectory_platform.traces.container import Content, Limits, Record, open_artifact
 from trajectory_platform.traces.pairs import Entry, Found, Listing, index_listing, pair_row
 
 if TYPE_CHECKING:

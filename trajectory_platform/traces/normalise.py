@@ -16,9 +16,9 @@ from trajectory_platform import jsontext
 from trajectory_platform.errors import FailPartition, PlatformError, RejectRow
 from trajectory_platform.identity import sha256_hex
 from trajectory_platform.lake.tables import RAW_TRACES, TRAJECTORIES
+from trajectory_platform.sources.container import Limits, Record, is_chat, read_records
 from trajectory_platform.traces import chat, sn15
 from trajectory_platform.traces import evidence as proxy_log
-from trajectory_platform.traces.container import Limits, Record, is_chat, read_records
 from trajectory_platform.traces.garbage import collection_paused
 from trajectory_platform.traces.schema import Trajectory
 

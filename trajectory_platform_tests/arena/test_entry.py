@@ -52,8 +52,8 @@ def test_it_runs_the_asked_pairs_within_the_day_s_number(days: Path) -> None:
 
 def test_ingestion_marks_its_traces_and_reads_them_as_axis_a(days: Path) -> None:
     from trajectory_platform.curation.agency import decide
+    from trajectory_platform.sources.container import Limits, open_artifact
     from trajectory_platform.sources.files import FileSource
-    from trajectory_platform.traces.container import Limits, open_artifact
     from trajectory_platform.traces.inventory import inventory_folder
     from trajectory_platform.traces.normalise import read_record
 

@@ -294,7 +294,7 @@ def test_the_platform_s_own_scorer_and_axis_agree_with_the_truth(simulated: Simu
     from trajectory_platform.curation.agency import decide
     from trajectory_platform.judging.outcome import score
     from trajectory_platform.sandbox.problems import parse_problem
-    from trajectory_platform.traces.container import Limits, open_artifact
+    from trajectory_platform.sources.container import Limits, open_artifact
     from trajectory_platform.traces.normalise import read_record
 
     suite = {

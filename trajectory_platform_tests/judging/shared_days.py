@@ -16,8 +16,8 @@ from trajectory_platform.judging.day import judge_day
 from trajectory_platform.sandbox.problems import problem_rows
 from trajectory_platform.sandbox.products import load_products
 from trajectory_platform.settings import Settings
+from trajectory_platform.sources.container import Limits
 from trajectory_platform.sources.files import FileSource
-from trajectory_platform.traces.container import Limits
 from trajectory_platform.traces.inventory import inventory_day
 from trajectory_platform.traces.normalise import normalise_batches
 from trajectory_platform_tests.conftest import shared_folder

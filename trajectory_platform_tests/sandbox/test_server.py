@@ -311,7 +311,7 @@ def test_a_log_record_is_one_line_of_printable_text() -> None:
 
 def test_real_requests_of_the_shared_days_are_answered(shared: Path) -> None:
     """Every search request that the days' proxy logs hold, sent as it was sent; what was found then is found now."""
-    from trajectory_platform.traces.container import Limits, open_artifact
+    from trajectory_platform.sources.container import Limits, open_artifact
 
     catalogue = load_products(shared / "days" / "2026-05-02" / "catalogue" / "products.jsonl")
     requests: dict[str, tuple[str, dict[str, Any], Any]] = {}

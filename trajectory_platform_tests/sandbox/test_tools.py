@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from trajectory_platform.sandbox.products import load_products
 from trajectory_platform.sandbox.search import SearchIndex
 from trajectory_platform.sandbox.tools import TOOLS, World, call_tool
-from trajectory_platform.traces.container import Limits, open_artifact
+from trajectory_platform.sources.container import Limits, open_artifact
 from trajectory_platform_tests.sandbox.market import product, world_of
 
 NAMES = [tool["function"]["name"] for tool in TOOLS]

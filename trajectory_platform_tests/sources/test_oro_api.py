@@ -21,10 +21,10 @@ import pytest
 
 from trajectory_platform.errors import Abort, RetryLater
 from trajectory_platform.sources.api_state import ApiState
+from trajectory_platform.sources.container import Limits
 from trajectory_platform.sources.fetch_report import FetchReport
 from trajectory_platform.sources.files import FileSource
 from trajectory_platform.sources.oro_api import ApiAccess, fetch_day, is_due, open_client, open_days, read_report
-from trajectory_platform.traces.container import Limits
 from trajectory_platform.traces.inventory import inventory_day
 from trajectory_platform_tests.sources.oro_fake import (
     FakeOro,

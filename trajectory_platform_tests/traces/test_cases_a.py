@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from trajectory_platform import jsontext
+from trajectory_platform.sources.container import Limits, open_artifact
 from trajectory_platform.traces.chat import read_messages
-from trajectory_platform.traces.container import Limits, open_artifact
 from trajectory_platform.traces.normalise import read_record
 from trajectory_platform.traces.rendering import chat_messages
 from trajectory_platform.traces.schema import Trajectory

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from trajectory_platform.sources.container import Limits, open_artifact
 from trajectory_platform.traces.call_flags import call_flags
 from trajectory_platform.traces.chat import read_messages
-from trajectory_platform.traces.container import Limits, open_artifact
 from trajectory_platform.traces.normalise import normalise_batch
 from trajectory_platform.traces.sn15 import arena_tools, read_dialogue
 from trajectory_platform.traces.toolcalls import parse_reply

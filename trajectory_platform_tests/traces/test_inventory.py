@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trajectory_platform.lake.tables import RAW_TRACES
+from trajectory_platform.sources.container import Limits
 from trajectory_platform.sources.files import FileSource, RawDay
-from trajectory_platform.traces.container import Limits
 from trajectory_platform.traces.inventory import Inventory, inventory_day, inventory_folder
 
 DAY = date(2026, 5, 1)

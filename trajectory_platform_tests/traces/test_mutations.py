@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trajectory_platform.errors import RejectRow
+from trajectory_platform.sources.container import Limits, Record, open_artifact
 from trajectory_platform.traces.chat import read_messages
-from trajectory_platform.traces.container import Limits, Record, open_artifact
 from trajectory_platform.traces.normalise import normalise_batch, read_record
 from trajectory_platform.traces.rendering import chat_messages
 from trajectory_platform.traces.schema import Trajectory

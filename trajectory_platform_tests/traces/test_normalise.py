@@ -12,9 +12,9 @@ import pytest
 from trajectory_platform.errors import RetryLater
 from trajectory_platform.identity import sha256_hex
 from trajectory_platform.lake.tables import RAW_TRACES, TRAJECTORIES
+from trajectory_platform.sources.container import Limits
 from trajectory_platform.sources.files import FileSource
 from trajectory_platform.traces import sn15
-from trajectory_platform.traces.container import Limits
 from trajectory_platform.traces.inventory import inventory_folder
 from trajectory_platform.traces.normalise import CONTEXT, normalise_batch, normalise_batches
 from trajectory_platform_tests.traces.steps import Files, as_bytes, dialogue, envelope, json_lines, raw_rows

@@ -67,6 +67,10 @@ def _fetched(context: dg.AssetExecutionContext, platform: Platform) -> tuple[dic
                 bad[day] = str(error)
                 context.log.error(f"{day}: {error}")
                 continue
+            except Exception as error:
+                bad[day] = f"unexpected {type(error).__name__}: {error}"[:_MAX_TEXT]
+                context.log.exception(f"{day}: unexpected")
+                continue
             summary = fetching.summary_of(report)
             context.log.info(f"{day}: {summary['state'].replace('_', ' ')}: {'; '.join(fetch_lines(summary))}")
             good[day] = {

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from trajectory_platform.errors import RejectRow
-from trajectory_platform.traces.container import Limits, inflate, open_artifact, read_records
+from trajectory_platform.sources.container import Limits, inflate, open_artifact, read_records
 from trajectory_platform_tests.traces.steps import as_bytes, day_artifacts, dialogue, envelope, json_lines
 
 LIMITS = Limits()
