@@ -210,9 +210,12 @@ class WantedQueue:
             )
 
     def inside_files(self, day: date) -> dict[tuple[str, str], bool]:
-        """Pairs of a day that lie in the file of another pair, of that day or one beside: whether they can be read."""
+        """Pairs of a day that lie in the file of another pair, of that day or of one beside it.
+
+        Their value is whether they can be read in a file of the day itself.
+        """
         found = self._state.rows(
-            """SELECT mine.eval_run_id, mine.problem_id, max(inside.sound) FROM wanted AS mine
+            """SELECT mine.eval_run_id, mine.problem_id, max(inside.sound AND holder.day = mine.day) FROM wanted AS mine
             JOIN inside ON inside.eval_run_id = mine.eval_run_id AND inside.problem_id = mine.problem_id
             JOIN wanted AS holder ON holder.eval_run_id = inside.eval_run_id AND holder.problem_id = inside.holder
             WHERE mine.day = ? AND holder.state = 'fetched' AND holder.problem_id <> mine.problem_id
