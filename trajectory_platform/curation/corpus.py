@@ -143,20 +143,38 @@ def rejected_table(
     return pa.Table.from_pylist(rows, schema=REJECTED_TRACES.schema())
 
 
-# What the request logs of an era can show (domain 1.11); the first day of each, oldest first.
-ERAS: tuple[tuple[str, str], ...] = (
-    ("0000-00-00", "no request log"),
-    ("2026-04-19", "log, long replies cut"),
-    ("2026-07-01", "full log"),
+class Era(NamedTuple):
+    """``first``: first UTC day, "" where no date is known; ``name``: for axes and tables; ``change``: what is new."""
+
+    first: str
+    name: str
+    change: str
+
+
+# Source: domain 1.11 (the drift table); the change of July is dated "about July" there.
+ERAS: tuple[Era, ...] = (
+    Era("2026-03-26", "bare lists", "launch: lines are bare lists without a request log, so nobody can tell who acted"),
+    Era(
+        "2026-04-19",
+        "log, judged on step 0",
+        "request logs appear (first all on step 0, the same day on every step), long replies cut until July; the judge "
+        "read step 0 only until 04-23 and scored too low",
+    ),
+    Era("2026-04-24", "log on every step", "the judge reads the calls of every step"),
+    Era("2026-04-27", "envelopes", "lines are envelopes with a kind; on 04-28 and 04-29 whole files were uploaded"),
+    Era("2026-04-30", "discrete gate", "reasoning scores take five values; earlier ones cannot be compared with them"),
+    Era("2026-07-01", "nonces, full logs", "about July: nonces, full request logs, title guard, folded attributes"),
+    Era("", "envpack", "later, no date known: episodes of generated environments replace the suites"),
 )
+BEFORE = Era("0000-00-00", "before the launch", "a day before the launch of the subnet")
 
 
 _LARGEST, _OUTLINE_LENGTH = 10, 200  # strategies that a summary names, characters of their moves
 
 
-def era_of(day: str) -> str:
-    """What the request logs of a UTC day can show."""
-    return next(name for first, name in reversed(ERAS) if day >= first)
+def era_of(day: str) -> Era:
+    """The era of a UTC day; an era without a date is never a day's."""
+    return next((era for era in reversed(ERAS) if era.first and day >= era.first), BEFORE)
 
 
 def summarise(
@@ -169,14 +187,15 @@ def summarise(
 ) -> dict[str, Any]:
     """Counts for people: by_use counts a trace once per use, by_axis every trace that could be read.
 
-    ``by_era`` tells the axis labels per kind of request log: where there was no log, nobody can know who acted.
+    ``by_era`` tells the axis labels per era, under the names that the reports use: where there was no request log,
+    nobody can know who acted.
     ``strategies`` counts, before and after the stages of the whole day, strategies and the traces of the largest ones,
     which are named by their moves (``outlines``).
     """
     uses = Counter(use for candidate in candidates.values() for use in candidate.uses)
     eras: dict[str, Counter[str]] = {}
     for name, axis in axes.items():
-        eras.setdefault(era_of(raw[name]["day"]), Counter())[axis.label] += 1
+        eras.setdefault(era_of(raw[name]["day"]).name, Counter())[axis.label] += 1
     before, after = Counter(before_copies.values()), Counter(one.strategy for one in candidates.values())
     return {
         "input": len(raw),

@@ -111,12 +111,11 @@ def _era_table(eras: Sequence[Mapping[str, Any]]) -> str:
     seen = {row["first"]: row for row in eras}
     columns: list[Column] = [
         ("from", "from", "word"),
-        ("era", "era", "word"),
+        ("era", "era and what changed", "html"),
         ("a", "share of A", "share"),
         ("between", "its days lie between", "word"),
         ("n", "readable traces", "number"),
         ("days", "days", "number"),
-        ("change", "what changed", "text"),
     ]
     rows: list[dict[str, Any]] = []
     listed = [(era.first, era.name, era.change) for era in ERAS]
@@ -125,5 +124,6 @@ def _era_table(eras: Sequence[Mapping[str, Any]]) -> str:
         row = seen.get(first, {})
         between = f"{row['low_day']:.1%} and {row['high_day']:.1%}" if row.get("days", 0) > 1 else None
         told = {key: row.get(key) for key in ("a", "n", "days")}
-        rows.append({"from": first or "not dated", "era": name, "between": between, "change": change, **told})
-    return table(columns, rows)
+        words = f'{html_text(name)}<br><span class="muted">{html_text(change)}</span>'
+        rows.append({"from": first or "not dated", "era": words, "between": between, **told})
+    return f'<div class="eras">{table(columns, rows)}</div>'

@@ -94,5 +94,5 @@ def _kind(kind: str, views: Sequence[Row], counts: Mapping[str, int]) -> str:
 
 
 def _summary(view: Row) -> str:
-    """What was asked, cut to a line; the id stands inside."""
-    return html_text(view["query"] or view["trace_id"], 110)
+    """What was asked, on one line and cut; the id stands inside."""
+    return html_text(" ".join(str(view["query"] or "").split()) or view["trace_id"], 110)

@@ -7,10 +7,21 @@ from typing import Any, NamedTuple
 
 from trajectory_platform.reports.figure_svg_marks import one_of
 from trajectory_platform.reports.figure_svg_paint import Paint, label, px, rect
-from trajectory_platform.reports.figure_svg_text import plain, shortened
+from trajectory_platform.reports.figure_svg_text import plain
+from trajectory_platform.reports.sankey_labels import (
+    FAR,
+    LINE,
+    NEAR,
+    SIZE,
+    column_lines,
+    column_width,
+    fitted,
+    shared_room,
+    spread,
+)
 
 _THICK = 16.0
-_SIZE = 12.0
+_OVER = 5.0  # pixels that a name may stand over the upper and lower edge
 
 
 class _Flow(NamedTuple):
@@ -23,8 +34,8 @@ class _Flow(NamedTuple):
 def draw_sankey(trace: Mapping[str, Any], box: tuple[float, float, float, float], paint: Paint) -> str:
     """The diagram inside (left, top, width, height).
 
-    A node stands where ``node.x`` and ``node.y`` (its middle, 0 to 1) put it, else in the column after the last of its
-    sources, below the nodes named before it.
+    A node stands in the column after the last of its sources, below the nodes named before it; where ``node.x`` and
+    ``node.y`` (its middle, 0 to 1) are given, equal x are a column and y is kept. How wide a column is, its names say.
 
     Raises:
         ValueError: a link of a node that is not there, or links that lead back.
@@ -39,11 +50,9 @@ def draw_sankey(trace: Mapping[str, Any], box: tuple[float, float, float, float]
     size = [max(one, other) for one, other in zip(into, out, strict=True)]
     columns = _columns(node, flows, len(names))
     tops, scale = _tops(node, columns, size, box)
-    left, _, width, _ = box
-    last = max(columns, default=0)
-    xs = [left + (width - _THICK) * (column / last if last else 0.0) for column in columns]
-    if node.get("x"):
-        xs = [left + (width - _THICK) * min(1.0, max(0.0, float(x))) for x in node["x"]]
+    middles = [tops[i] + size[i] * scale / 2 for i in range(len(names))]
+    lines, places = _named_columns(names, size, columns, middles, box)
+    xs = [places[column] for column in columns]
     parts = _ribbons(flows, xs, tops, scale, paint)
     for index in range(len(names)):
         if not size[index]:
@@ -51,7 +60,7 @@ def draw_sankey(trace: Mapping[str, Any], box: tuple[float, float, float, float]
         colour = str(one_of(node.get("color"), index) or "var(--a)")
         height = max(1.0, size[index] * scale)
         parts.append(rect(xs[index], tops[index], _THICK, height, paint.fill(colour)))
-    return "".join(parts) + _labels(names, size, xs, tops, scale, box, paint)
+    return "".join(parts) + _labels(lines, size, columns, xs, middles, box, paint)
 
 
 def _flows(link: Mapping[str, Any], nodes: int) -> list[_Flow]:
@@ -110,6 +119,35 @@ def _tops(
     return tops, scale
 
 
+def _named_columns(
+    names: Sequence[str],
+    size: Sequence[float],
+    columns: Sequence[int],
+    middles: Sequence[float],
+    box: tuple[float, float, float, float],
+) -> tuple[dict[int, list[str]], list[float]]:
+    """The lines of the name of every node that is drawn, from the top, and the left edge of every column."""
+    left, _, width, _ = box
+    count = max(columns, default=0) + 1
+    members = [
+        sorted((i for i, at in enumerate(columns) if at == column and size[i]), key=lambda i: (middles[i], i))
+        for column in range(count)
+    ]
+    told = [column_lines([names[i] for i in column], [middles[i] for i in column]) for column in members]
+    room = width - count * (_THICK + NEAR) - (count - 1) * FAR
+    rooms = shared_room([column_width(lines) for lines in told], room)
+    spare = (room - sum(rooms)) / (count - 1) if count > 1 else 0.0
+    edges = [left]
+    for given in rooms[:-1]:
+        edges.append(edges[-1] + _THICK + NEAR + given + FAR + spare)
+    lines = {
+        i: [fitted(line, rooms[column]) for line in own]
+        for column in range(count)
+        for i, own in zip(members[column], told[column], strict=True)
+    }
+    return lines, edges
+
+
 def _ribbons(
     flows: Sequence[_Flow], xs: Sequence[float], tops: Sequence[float], scale: float, paint: Paint
 ) -> list[str]:
@@ -135,29 +173,26 @@ def _ribbons(
 
 
 def _labels(
-    names: Sequence[str],
+    lines: Mapping[int, list[str]],
     size: Sequence[float],
+    columns: Sequence[int],
     xs: Sequence[float],
-    tops: Sequence[float],
-    scale: float,
+    middles: Sequence[float],
     box: tuple[float, float, float, float],
     paint: Paint,
 ) -> str:
-    """The name beside each node, towards the inside; a name moves down where the one above is too near."""
-    left, _, width, _ = box
+    """The name at the right of each node; where a column is too low for its names, the smallest nodes have none."""
+    _, top, _, height = box
+    low, high = top - _OVER, top + height + _OVER
     parts: list[str] = []
-    below: dict[int, float] = {}
-    places = sorted({round(x, 1) for x in xs})
-    for index in sorted(range(len(names)), key=lambda i: (tops[i], i)):
-        if not size[index]:
-            continue
-        place = places.index(round(xs[index], 1))
-        rightmost = place == len(places) - 1 and len(places) > 1
-        step = (width - _THICK) if len(places) < 2 else places[place] - places[place - 1] if rightmost else 0.0
-        room = step if step else places[place + 1] - places[place] if place + 1 < len(places) else width
-        text = shortened(names[index], room - _THICK - 12, _SIZE)
-        y = max(tops[index] + size[index] * scale / 2, below.get(place, -1e9) + _SIZE + 2)
-        below[place] = y
-        x = xs[index] - 5 if rightmost else xs[index] + _THICK + 5
-        parts.append(label(x, y, text, paint, anchor="end" if rightmost else "start", size=_SIZE))
+    for column in sorted(set(columns)):
+        shown = [i for i in lines if columns[i] == column]
+        while shown and sum(len(lines[i]) for i in shown) * LINE > high - low:
+            shown.remove(min(shown, key=lambda i: (size[i], -i)))
+        places = spread([middles[i] for i in shown], [len(lines[i]) * LINE for i in shown], low, high)
+        for index, place in zip(shown, places, strict=True):
+            first = place - (len(lines[index]) - 1) * LINE / 2
+            for number, text in enumerate(lines[index]):
+                y = first + number * LINE
+                parts.append(label(xs[index] + _THICK + NEAR, y, text, paint, size=SIZE))
     return "".join(parts)

@@ -5,16 +5,19 @@ Places are computed here, so that the same flow is always drawn the same way, by
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
-from trajectory_platform.reports.escape import figure_text
+from trajectory_platform.reports.escape import figure_text, visible
 from trajectory_platform.reports.figures import Figure, themed
 from trajectory_platform.reports.flow import Flow, stage_words, use_words
+from trajectory_platform.reports.sankey_labels import FAR, NEAR, SIZE, column_lines, column_width
 
 _PAD = 16  # CSS pixels between two nodes of a column: a label of one line must fit beside every node
 _THICK = 14
 _BAD = "var(--bad)"
 _REASONS = 6  # of a stage that are named; the others are one node
+_NAME = 36  # characters of a name; the table has all of it
 _SHARE = 0.002  # of all pairs below which a reason is not named alone
 
 
@@ -118,8 +121,10 @@ def _named(found: list[tuple[str, int]], pairs: int) -> list[tuple[str, int]]:
 
 
 def _counted(label: str, count: int, of: int | None = None) -> str:
-    share = f" ({_percent(count / of)})" if of else ""
-    return figure_text(f"{label} {count:,}{share}", 60)
+    """Plain text; a long name is cut, its number never."""
+    name = visible(label)
+    name = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+    return f"{name} {count:,}{f' ({_percent(count / of)})' if of else ''}"
 
 
 def _percent(share: float) -> str:
@@ -127,28 +132,41 @@ def _percent(share: float) -> str:
 
 
 def _placed(drawing: _Drawing) -> Figure:
-    """The specification; y of a node is its centre, nodes of a column follow one another with ``_PAD`` between."""
+    """The specification; y of a node is its centre, nodes of a column follow one another with ``_PAD`` between.
+
+    The names are annotations at the right of the nodes, for plotly's own labels of two columns meet. A column is as
+    wide as its names; ``layout.meta.room`` is how many pixels all columns need.
+    """
     last = max(drawing.columns, default=0)
     in_column = [[node for node, at in enumerate(drawing.columns) if at == column] for column in range(last + 1)]
     most = max((len(nodes) for nodes in in_column), default=1)
-    room = max(240.0, 8.0 * most + _PAD * (most - 1) + 40)
+    height = max(240.0, 8.0 * most + _PAD * (most - 1) + 40)
     largest = max((sum(drawing.values[node] for node in nodes) for nodes in in_column), default=1) or 1
-    scale = (room - _PAD * (most - 1)) / largest
+    scale = (height - _PAD * (most - 1)) / largest
     centres = [0.0] * len(drawing.labels)
+    lines: dict[int, list[str]] = {}
+    edges = [0.0]
     for nodes in in_column:
         top = 0.0
         for node in nodes:
-            height = drawing.values[node] * scale
-            centres[node] = (top + height / 2) / room
-            top += height + _PAD
+            tall = drawing.values[node] * scale
+            centres[node] = top + tall / 2
+            top += tall + _PAD
+        own = column_lines([drawing.labels[node] for node in nodes], [centres[node] for node in nodes])
+        lines.update(zip(nodes, own, strict=True))
+        edges.append(edges[-1] + _THICK + NEAR + column_width(own) + FAR)
+    room = edges[-1]
+    x = [min(0.999, max(0.001, round((edges[at] + _THICK / 2) / room, 5))) for at in drawing.columns]
+    y = [min(0.999, max(0.001, round(centre / height, 5))) for centre in centres]
+    drawn = {end for source, target, _, _ in drawing.links for end in (source, target)}
     trace = {
         "type": "sankey",
         "arrangement": "fixed",
         "node": {
-            "label": drawing.labels,
+            "label": [figure_text(label, None) for label in drawing.labels],
             "color": drawing.colours,
-            "x": [min(0.999, max(0.001, column / last)) if last else 0.5 for column in drawing.columns],
-            "y": [min(0.999, max(0.001, round(centre, 5))) for centre in centres],
+            "x": x,
+            "y": y,
             "pad": _PAD,
             "thickness": _THICK,
             "line": {"width": 0},
@@ -161,6 +179,28 @@ def _placed(drawing: _Drawing) -> Figure:
             "color": [link[3] for link in drawing.links],
             "hovertemplate": "%{source.label}<br>to %{target.label}: %{value:,}<extra></extra>",
         },
-        "textfont": {"color": "var(--text)", "size": 12},
+        "textfont": {"color": "rgba(0,0,0,0)", "size": SIZE, "shadow": "none"},
     }
-    return {"data": [trace], "layout": themed(round(room) + 24, margin={"l": 8, "r": 8, "t": 12, "b": 12})}
+    notes = [_note(lines[node], x[node], y[node]) for node in range(len(x)) if node in drawn]
+    margin = {"l": 8, "r": 8, "t": 12, "b": 12}
+    return {
+        "data": [trace],
+        "layout": themed(round(height) + 24, margin=margin, annotations=notes, meta={"room": math.ceil(room) + 16}),
+    }
+
+
+def _note(lines: list[str], x: float, y: float) -> Figure:
+    return {
+        "text": "<br>".join(figure_text(line, None) for line in lines),
+        "x": x,
+        "y": round(1 - y, 5),
+        "xref": "paper",
+        "yref": "paper",
+        "xanchor": "left",
+        "yanchor": "middle",
+        "xshift": _THICK / 2 + NEAR - 1,
+        "align": "left",
+        "showarrow": False,
+        "borderpad": 0,
+        "font": {"color": "var(--text)", "size": SIZE, "shadow": "auto"},
+    }

@@ -1,7 +1,7 @@
 """The section that shows what a trainer learned from one row: its tokens, each coloured by whether it is trained.
 
 The row's texts are third-party text (queries, titles, thoughts of agents): every piece passes through ``html_text``.
-Trained tokens are underlined as well as coloured, so the picture does not depend on seeing colours.
+Trained tokens have a line below them as well as a colour, so the picture does not depend on seeing colours.
 """
 
 from __future__ import annotations

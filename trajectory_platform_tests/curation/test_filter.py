@@ -187,7 +187,7 @@ def test_the_summary_counts_every_row_once() -> None:
         "by_stage": {"ingest": 1},
         "by_reason": {"no_trace": 1},
         "by_axis": {"A": 2},
-        "by_era": {"log, long replies cut": {"A": 2}},
+        "by_era": {"discrete gate": {"A": 2}},
         "by_use": {"sft": 1, "kto_desirable": 1, "kto_undesirable": 1},
         "by_situation": {"success_below_gate": 1, "success_clean": 1},
         "strategies": {

@@ -6,9 +6,11 @@ from datetime import date, timedelta
 
 import pytest
 
+from trajectory_platform.curation import corpus
 from trajectory_platform.reports.axis_figures import MANY_DAYS, axis_days_figure
 from trajectory_platform.reports.axis_section import axis_section, by_era
 from trajectory_platform.reports.eras import ERAS, era_of
+from trajectory_platform.reports.escape import html_text
 from trajectory_platform.reports.figure_svg import svg
 from trajectory_platform.reports.page import Figures
 
@@ -51,6 +53,16 @@ def test_days_of_an_era_are_counted_together() -> None:
 def test_every_era_is_listed_whether_there_is_a_day_of_it() -> None:
     html = axis_section({"2026-05-01": {"A": 1, "B": 1}}, Figures())
     assert all(era.name in html for era in ERAS) and "not dated" in html
+
+
+def test_the_filter_and_the_reports_know_one_list_of_eras() -> None:
+    assert corpus.ERAS is ERAS and corpus.era_of("2026-05-03") is era_of("2026-05-03")
+
+
+def test_what_changed_stands_below_the_name_of_the_era() -> None:
+    html = axis_section({"2026-05-01": {"A": 1, "B": 1}}, Figures())
+    for era in ERAS:
+        assert f'<td class="text">{html_text(era.name)}<br><span class="muted">{html_text(era.change)}</span>' in html
 
 
 def test_the_share_of_a_day_has_its_interval_and_its_n() -> None:

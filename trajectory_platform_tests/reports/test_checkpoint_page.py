@@ -12,6 +12,7 @@ import pytest
 
 from trajectory_platform.reports import checkpoint_figures
 from trajectory_platform.reports.checkpoint_data import CheckpointData
+from trajectory_platform.reports.checkpoint_failures import _summary
 from trajectory_platform.reports.checkpoint_page import build_checkpoint_page
 from trajectory_platform.reports.figure_svg import svg
 from trajectory_platform.reports.figure_svg_paint import _schemes
@@ -60,6 +61,13 @@ def test_three_traces_of_a_kind_are_shown_and_none_of_a_sealed_pool() -> None:
     assert "wrong title: 3 of 6 to read" in words(page)
     assert page.count('<article class="trace"') == 3
     assert "No trace is shown: the problems are sealed." in words(page)
+
+
+def test_the_query_above_a_failed_attempt_is_one_line() -> None:
+    summary = _summary({"query": "Find a lamp.\n\nMy budget\tis 20", "trace_id": "t:1"})
+    assert summary == "Find a lamp. My budget is 20"
+    assert _summary({"query": "\n", "trace_id": "t:1"}) == _summary({"query": None, "trace_id": "t:1"}) == "t:1"
+    assert "\x1b" not in _summary({"query": HOSTILE, "trace_id": "t:1"})
 
 
 def test_hostile_text_stays_text_everywhere() -> None:

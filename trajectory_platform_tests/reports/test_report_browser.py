@@ -29,6 +29,20 @@ def test_every_figure_draws_without_a_complaint(browser: Any, tmp_path: Path, wi
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [800, 1300])
+def test_the_words_on_an_era_are_in_sight(browser: Any, tmp_path: Path, width: int) -> None:
+    page, _ = opened(browser, tmp_path, sample_report(), width, "light")
+    told = page.evaluate(
+        """() => [...document.querySelectorAll(".eras tbody tr")].map(row => ({
+            high: row.offsetHeight,
+            out: row.lastChild.getBoundingClientRect().right
+                - document.querySelector(".eras .table").getBoundingClientRect().right,
+        }))"""
+    )
+    assert len(told) >= 7
+    assert max(row["out"] for row in told) <= 1 and max(row["high"] for row in told) < 200
+
+
 def test_hostile_text_runs_nothing(browser: Any, tmp_path: Path) -> None:
     page, complaints = opened(browser, tmp_path, sample_report(HOSTILE), 1280, "light")
     assert complaints == []

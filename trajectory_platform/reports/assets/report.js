@@ -16,12 +16,21 @@
     return value;
   }
 
+  // A figure that says how many pixels its words need gives way to the narrow one, and that one to smaller letters.
+  const needs = (spec) => (spec.layout.meta && spec.layout.meta.room) || 0;
+
+  function chosen(told, target) {
+    return told.narrow && (narrow.matches || target.clientWidth < needs(told)) ? told.narrow : told;
+  }
+
   function draw() {
     const style = getComputedStyle(document.documentElement);
     for (const target of document.querySelectorAll("[data-figure]")) {
       const told = JSON.parse(document.getElementById(target.dataset.figure).textContent);
-      const spec = resolve(narrow.matches && told.narrow ? told.narrow : told, style);
+      const spec = resolve(chosen(told, target), style);
       if (narrow.matches) spec.layout.font.size = 11;
+      const small = Math.min(1, target.clientWidth / (needs(spec) || 1));
+      if (needs(spec)) for (const note of spec.layout.annotations) note.font.size *= small;
       target.style.height = `${spec.layout.height}px`;
       const printing = document.documentElement.classList.contains("printing");
       if (printing) spec.layout.width = target.clientWidth;
@@ -49,4 +58,13 @@
   draw();
   scheme.addEventListener("change", draw);
   narrow.addEventListener("change", draw);
+  const needy = [...document.querySelectorAll("[data-figure]")].filter((target) => {
+    return needs(JSON.parse(document.getElementById(target.dataset.figure).textContent));
+  });
+  let widths = String(needy.map((target) => target.clientWidth));
+  window.addEventListener("resize", () => {
+    const now = String(needy.map((target) => target.clientWidth));
+    if (now !== widths) draw();
+    widths = now;
+  });
 })();
