@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
 
 from trajectory_platform.errors import Abort, RetryLater
-from trajectory_platform.identity import days_between
+from trajectory_platform.identity import day_ranges, days_between
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.triggers import INCOMPLETE, behind, local_digest, near_source, published
@@ -224,7 +224,7 @@ def _launch(ask: Ask, assets: Sequence[str], days: Sequence[str]) -> str:
     Dagster would go on from the days of the first assets to all that depend on them: the day after the last reads the
     problems of its neighbour, and would be judged before it was ever read.
     """
-    ranges = [{"start": first, "end": last} for first, last in _ranges(days)]
+    ranges = [{"start": first, "end": last} for first, last in day_ranges(days)]
     tags = {TAG: f"{days[0]}..{days[-1]}", "dagster/max_runtime": str(MAX_RUNTIME_S)}
     params = {
         "partitionsByAssets": [{"assetKey": {"path": [name]}, "partitions": {"ranges": ranges}} for name in assets],
@@ -232,18 +232,6 @@ def _launch(ask: Ask, assets: Sequence[str], days: Sequence[str]) -> str:
         "title": f"{len(days)} day(s) from {days[0]} to {days[-1]}",
     }
     return str(ask(_LAUNCH, {"params": params})["backfillId"])
-
-
-def _ranges(days: Sequence[str]) -> list[tuple[str, str]]:
-    """Days as ranges of consecutive days, oldest first."""
-    found: list[tuple[str, str]] = []
-    for day in sorted(days):
-        before = (date.fromisoformat(day) - timedelta(days=1)).isoformat()
-        if found and found[-1][1] == before:
-            found[-1] = (found[-1][0], day)
-        else:
-            found.append((day, day))
-    return found
 
 
 def _watch(
