@@ -67,6 +67,40 @@ def targets(settings: Settings) -> dict[str, Send]:
     return found
 
 
+def hooks_looked_at(settings: Settings) -> dict[str, str | None]:
+    """What is wrong with each hook that the settings configure or half configure, None for nothing; asks no server.
+
+    Neither address nor secret is in the words.
+    """
+    found: dict[str, str | None] = {}
+    if settings.alert_webhook_env:
+        found["webhook"] = _fault(lambda: _web_address(_secret(settings.alert_webhook_env)))
+    if settings.alert_smtp_host or settings.alert_mail_to:
+        found["mail"] = _fault(lambda: _mail_is_whole(settings))
+    return found
+
+
+def _fault(look: Callable[[], object]) -> str | None:
+    try:
+        look()
+    except NotSent as error:
+        return str(error)
+    return None
+
+
+def _mail_is_whole(settings: Settings) -> None:
+    """Raises NotSent for what lacks to send a mail."""
+    if not settings.alert_smtp_host or not settings.alert_mail_to:
+        there, lacks = ("alert_smtp_host", "alert_mail_to")[:: 1 if settings.alert_smtp_host else -1]
+        raise NotSent(f"{there} without {lacks}: nothing is sent by mail")
+    if any("@" not in address for address in settings.alert_mail_to):
+        raise NotSent("an entry of alert_mail_to is no mail address")
+    if (settings.alert_smtp_user_env is None) != (settings.alert_smtp_password_env is None):
+        raise NotSent("alert_smtp_user_env and alert_smtp_password_env go together")
+    for name in (settings.alert_smtp_user_env, settings.alert_smtp_password_env):
+        _secret(name)
+
+
 def deliver(
     alerts: Sequence[Alert],
     memory: Memory,
@@ -211,10 +245,9 @@ def post(url: str, body: Mapping[str, Any]) -> None:
     """
     import json
     from http.client import HTTPException
-    from urllib import error, parse, request
+    from urllib import error, request
 
-    if parse.urlsplit(url).scheme not in ("http", "https"):
-        raise NotSent("the address is no http(s) URL")
+    _web_address(url)
 
     class Stay(request.HTTPRedirectHandler):
         def redirect_request(self, *_: Any, **__: Any) -> None:
@@ -275,14 +308,29 @@ def mail(settings: Settings, text: EmailMessage) -> None:
         raise NotSent(type(failed).__name__) from None
 
 
+def _web_address(url: str) -> None:
+    """Raises NotSent for what is no address of a webhook; the words do not repeat it."""
+    from urllib import parse
+
+    try:
+        parts = parse.urlsplit(url)
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        whole = False
+    if not whole or any(char.isspace() or not char.isprintable() for char in url):
+        raise NotSent("the address is no http(s) URL")
+
+
 def _secret(name: str | None) -> str:
     """What a named variable holds; the name may be told, what it holds never.
 
     Raises:
-        NotSent: the variable is not set.
+        NotSent: the variable is not set, or the name is none.
     """
     if name is None:
         return ""
+    if not name.isidentifier():  # the secret itself, where its name belongs
+        raise NotSent("a setting that ends in _env holds no name of a variable; the variable holds the value")
     value = os.environ.get(name, "")
     if not value:
         raise NotSent(f"the variable {name} is not set")
