@@ -1,7 +1,7 @@
 """The command line, assembled from ``commands/``.
 
 Results for people go to stdout as plain text; ``--json`` prints JSON and nothing else. Exit code 0: done,
-1: a problem with the data, 2: wrong use. An error is one line that says what, where and what to do.
+1: a problem with the data, 2: wrong use, 130: interrupted. An error is one line that says what, where and what to do.
 Nothing heavy is imported before a command runs.
 """
 

@@ -97,3 +97,15 @@ def utc_day(value: object) -> date | None:
 def days_between(first: date, last: date) -> list[date]:
     """All days from ``first`` to ``last``, both included; empty when ``last`` is earlier."""
     return [first + timedelta(days=offset) for offset in range((last - first).days + 1)]
+
+
+def day_ranges(days: Iterable[str]) -> list[tuple[str, str]]:
+    """Days, YYYY-MM-DD, as ranges of consecutive days, oldest first."""
+    found: list[tuple[str, str]] = []
+    for day in sorted(days):
+        before = (date.fromisoformat(day) - timedelta(days=1)).isoformat()
+        if found and found[-1][1] == before:
+            found[-1] = (found[-1][0], day)
+        else:
+            found.append((day, day))
+    return found

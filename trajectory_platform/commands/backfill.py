@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
+from trajectory_platform.commands.interruption import said_when_interrupted
 from trajectory_platform.commands.opened import JsonOption, settings
 from trajectory_platform.output import print_json
 
 app = typer.Typer()
+_SHOWN = 5  # backfills that are named
 
 
 @app.command()
@@ -32,13 +34,29 @@ def backfill(
     chosen = settings()
     choice = backfills.chosen_days(chosen, first, last, datetime.now(UTC), again=again)
     ask = backfills.graphql(server)
-    facts = backfills.run_backfill(
-        chosen,
-        choice,
-        assets=daily_assets(chosen),
-        ask=ask,
-        tell=lambda text: typer.echo(text, err=as_json),
-    )
+    going: list[str] = []
+    with said_when_interrupted(lambda: _goes_on(going, server)):
+        facts = backfills.run_backfill(
+            chosen,
+            choice,
+            assets=daily_assets(chosen),
+            ask=ask,
+            tell=lambda text: typer.echo(text, err=as_json),
+            going=going,
+        )
     print_json(facts) if as_json else typer.echo(backfills.backfill_text(facts))
     if facts["incomplete"]:
         raise typer.Exit(1)
+
+
+def _goes_on(going: list[str], server: str) -> str:
+    """What Ctrl-C leaves: Dagster knows nothing of it."""
+    if not going:
+        return "interrupted; no backfill of this command is in progress"
+    shown = going[:_SHOWN] + ([f"{len(going) - _SHOWN} more"] if len(going) > _SHOWN else [])
+    place = f"{server.rstrip('/')}/runs/b/{going[0]}" if len(going) == 1 else f"{server.rstrip('/')}/runs"
+    name, verb = ("backfill", "goes") if len(going) == 1 else ("backfills", "go")
+    return (
+        f"{name} {', '.join(shown)} {verb} on in Dagster without this command: give it again to follow, or see and "
+        f"cancel at {place}"
+    )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trajectory_platform.commands.interruption import STOPPED, said_when_interrupted
 from trajectory_platform.commands.opened import JsonOption, settings
 from trajectory_platform.errors import Abort
 from trajectory_platform.output import report_days
@@ -40,7 +41,7 @@ def fetch(
         typer.echo(
             f"source is 'files'; this asks {chosen.api_base} all the same (TRAJECTORY_PLATFORM_API_BASE)", err=True
         )
-    with day_bars("fetching") as advance:
+    with said_when_interrupted(lambda: STOPPED.format("fetch")), day_bars("fetching") as advance:
         found = fetch_days(chosen, day, first, last, only_open=only_open, clock=_clock(at), progress=advance)
         report_days(found, as_json, _lines)
 

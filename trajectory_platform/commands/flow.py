@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from trajectory_platform.commands.interruption import STOPPED, said_when_interrupted
 from trajectory_platform.commands.opened import JsonOption, day_of, settings
 from trajectory_platform.errors import Abort
 from trajectory_platform.output import print_json, report_days
@@ -59,7 +60,8 @@ def ingest(
 
     if day and (first or last):
         raise Abort("--day names one day, --from and --to a range: give one of the two")
-    report_days(ingest_days(settings(), day, first, last), as_json)
+    with said_when_interrupted(lambda: STOPPED.format("ingest")):
+        report_days(ingest_days(settings(), day, first, last), as_json)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 # No `from __future__ import annotations` here: Dagster reads the context annotation of a body and refuses text.
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,13 +19,18 @@ from trajectory_platform.defs.freshness import Stuck, stuck_queue
 from trajectory_platform.defs.runs import days_of_run, read_cursor
 from trajectory_platform.defs.schedules import Clock
 from trajectory_platform.settings import Settings
-from trajectory_platform.stages.alerts import Alert, Memory, Send, deliver, targets
+from trajectory_platform.stages.alert_text import Alert, cause_of
+from trajectory_platform.stages.alerts import Memory, Send, deliver, targets
 
 _POLL_S = 60
 _BATCH = 100
 _OVERLAP_S = 600.0
 _LOOKED = "looked"  # beside the failures that were told: when the sensor looked last
 _WILL_RETRY = "dagster/will_retry"
+_OF_ASSETS = "__ASSET_JOB"  # the job of every backfill, and of what a person materialises by hand
+_FAILURE = "dagster._core.definitions.events.Failure: "
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")  # by which `day_runs` names its reasons in the metadata of a failure
+_NAMED, _STEPS = 3, 10
 
 
 def tell(
@@ -101,7 +107,7 @@ def _failed_runs(instance: dg.DagsterInstance, after: Any) -> tuple[int, list[Al
         return newest[0].storage_id if newest else 0, []
     wanted = dg.RunStatusChangeRecordsFilter(dg.DagsterEventType.RUN_FAILURE, after_storage_id=after)
     records = instance.fetch_run_status_changes(wanted, limit=_BATCH, ascending=True).records
-    alerts = [alert for record in records if (alert := _failed_run(instance, record)) is not None]
+    alerts = [alert for record in records for alert in _failed_run(instance, record)]
     return records[-1].storage_id if records else after, alerts
 
 
@@ -137,35 +143,58 @@ def _at(record: AssetCheckExecutionRecord) -> float:
     return record.event.timestamp if record.event is not None else record.create_timestamp
 
 
-def _failed_run(instance: dg.DagsterInstance, record: dg.EventLogRecord) -> Alert | None:
-    """A failed run, unless it is tried again by itself."""
+def _failed_run(instance: dg.DagsterInstance, record: dg.EventLogRecord) -> list[Alert]:
+    """A failed run, unless it is tried again by itself: an alert for each day and step that failed."""
     entry = record.event_log_entry
     run = instance.get_run_by_id(entry.run_id)
     if run is None or run.tags.get(_WILL_RETRY) == "true":
-        return None
-    days = days_of_run(run.tags)
+        return []
     event = entry.dagster_event
-    return Alert(
-        "run_failed",
-        f"run_failed:{run.job_name}",
-        f"run of {run.job_name} failed"
-        + (f" for {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "") if days else ""),
-        _why(instance, entry.run_id) or (event.message if event is not None and event.message else ""),
-        datetime.fromtimestamp(entry.timestamp, UTC).isoformat(),
-        {"run": run.run_id, "job": run.job_name},
-    )
+    said = event.message if event is not None and event.message else ""
+    failures = _failures(instance, entry.run_id) or [("", said, {})]
+    title = f"run of {_made_by(run, [step for step, _, _ in failures])} failed"
+    alerts: list[Alert] = []
+    for step, why, reasons in failures:
+        for day in sorted(reasons) or days_of_run(run.tags) or [""]:
+            cause = reasons.get(day, why)
+            alerts.append(
+                Alert(
+                    "run_failed",
+                    f"run_failed:{step or run.job_name}:{day}:{cause_of(cause)}",
+                    title + (f" for {day}" if day else ""),
+                    f"{step}: {cause}" if step else cause,
+                    datetime.fromtimestamp(entry.timestamp, UTC).isoformat(),
+                    {"run": run.run_id, "job": run.job_name},
+                    "run_failed",
+                    day,
+                )
+            )
+    return alerts
 
 
-def _why(instance: dg.DagsterInstance, run_id: str) -> str:
-    """The innermost error of the first step that failed."""
-    for record in instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.STEP_FAILURE, limit=1).records:
+def _made_by(run: dg.DagsterRun, steps: Sequence[str]) -> str:
+    """The job, or the assets where the job has no name that a person gave it."""
+    if not run.job_name.startswith(_OF_ASSETS):
+        return run.job_name
+    names = sorted(key.to_user_string() for key in run.asset_selection or ()) or [step for step in steps if step]
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "") or "assets"
+
+
+def _failures(instance: dg.DagsterInstance, run_id: str) -> list[tuple[str, str, dict[str, str]]]:
+    """(step, its innermost error, reason per day that failed in it) of the steps that failed."""
+    found: list[tuple[str, str, dict[str, str]]] = []
+    for record in instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.STEP_FAILURE, limit=_STEPS).records:
         entry = record.event_log_entry
-        event = entry.dagster_event
-        error = event.step_failure_data.error if event is not None else None
+        data = entry.dagster_event.step_failure_data if entry.dagster_event is not None else None
+        error = data.error if data is not None else None
         while error is not None and error.cause is not None:
             error = error.cause
-        return f"{entry.step_key}: {error.message.strip() if error is not None else 'failed'}"
-    return ""
+        told = data.user_failure_data.metadata if data is not None and data.user_failure_data is not None else {}
+        reasons = {name: str(value.value) for name, value in told.items() if _DAY.fullmatch(name)}
+        why = error.message.strip().removeprefix(_FAILURE) if error is not None else "failed"
+        found.append((entry.step_key or "", why, reasons))
+    return found
 
 
 def _failed_check(record: AssetCheckExecutionRecord) -> Alert | None:
@@ -176,9 +205,10 @@ def _failed_check(record: AssetCheckExecutionRecord) -> Alert | None:
     name = f"{check.asset_key.to_user_string()}:{check.check_name}"
     return Alert(
         "check_failed",
-        f"check_failed:{name}",
+        f"check_failed:{name}:{cause_of(check.description or '')}",  # its description names the days
         f"check {check.check_name} of {check.asset_key.to_user_string()} failed",
         check.description or "",
         datetime.fromtimestamp(_at(record), UTC).isoformat(),
         {"run": record.run_id, "check": name},
+        "check_failed",
     )

@@ -30,7 +30,7 @@ from trajectory_platform.defs.runs import (
 from trajectory_platform.defs.schedules import Clock
 from trajectory_platform.errors import PlatformError
 from trajectory_platform.sources.listed import Listed, listed
-from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.context import StageContext, neighbours
 from trajectory_platform.stages.plain import DAILY_ASSETS, daily_assets
 from trajectory_platform.stages.triggers import (
     INCOMPLETE,
@@ -117,6 +117,9 @@ class _FolderTick:
         self._open = set(undone if isinstance(undone, list) else []) & set(complete)  # days not known to be done
         self._next = begin if isinstance(begin, str) else ""  # where the look goes on
         self._ends = time.monotonic() + LOOK_S
+        self._there: set[str] = set()  # the folders that are there
+        self._looked: set[str] = set()  # of them those that were listed in this tick
+        self._writing: set[str] = set()  # and those that are still being written
         self._told: list[str] = []
 
     def requests(self, assets: Sequence[str] | None) -> tuple[list[dg.RunRequest], str]:
@@ -129,6 +132,10 @@ class _FolderTick:
             if len(found) == MAX_REQUESTS or (number and time.monotonic() > self._ends):
                 self._told.append("the rest waits for the next tick")
                 break
+            if writing := self._still_written(day):
+                if day not in writing:
+                    self._told.append(f"{day} waits: it reads {', '.join(writing)} too, still being written")
+                continue
             version = version_of(day, self._versions)
             why = behind(self._ctx, day, chain, digest)
             before = earlier(self._instance, RAW_VERSION, f"{day}@{version}")
@@ -160,6 +167,7 @@ class _FolderTick:
     def _look(self) -> None:
         """List folders until the time of a tick is over: new ones first, then the newest, then the others in turn."""
         days = [day.isoformat() for day in self._ctx.source.days()]
+        self._there = set(days)
         for day in sorted(set(self._versions) - set(days)):
             self._changed(day, None)
         strange = [day for day in days if day not in self._versions]
@@ -170,8 +178,24 @@ class _FolderTick:
             if number and time.monotonic() > self._ends:
                 self._next = day if day in later else self._next
                 return
-            self._changed(day, listed(self._ctx.settings.data_root, date.fromisoformat(day)))
+            self._list(day)
         self._next = ""
+
+    def _list(self, day: str) -> None:
+        self._looked.add(day)
+        self._changed(day, listed(self._ctx.settings.data_root, date.fromisoformat(day)))
+
+    def _still_written(self, day: str) -> list[str]:
+        """The folders a day reads that are still being written: run now, it would be run again for each of them.
+
+        A day can be open from an earlier tick, or for a settled folder beside it: what this tick did not come to list
+        is listed here.
+        """
+        near = neighbours(day)
+        for one in near:
+            if one in self._there and one not in self._looked:
+                self._list(one)
+        return [one for one in near if one in self._writing]
 
     def _changed(self, day: str, found: Listed | None) -> None:
         """Note a folder that came, changed or (``found`` is None) went; the days that read it are open from now on."""
@@ -184,7 +208,9 @@ class _FolderTick:
             return
         else:
             age = self._now - datetime.fromtimestamp(found.newest_ns / 1e9, UTC)
-            if timedelta(0) <= age < timedelta(seconds=SETTLED_S):
+            # a file of a moment that is still to come was written while this tick looked, or by a clock a little ahead
+            if abs(age) < timedelta(seconds=SETTLED_S):
+                self._writing.add(day)
                 self._told.append(f"{day} is still being written")
                 return
             self._versions[day] = found.version

@@ -1,8 +1,7 @@
 """Alerts to a webhook or by e-mail: what is said, when it is said again, and how it is sent.
 
 An alert never stops what it reports: whatever goes wrong with sending is a word in the result. The URL and the mail
-password come from variables that the settings name, and appear in no message. What is quoted (error texts, ids) is not
-trusted: it is made visible, cut, and sent as data, never as markup.
+password come from variables that the settings name, and appear in no message.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trajectory_platform.escaping import escaped
 from trajectory_platform.identity import parse_utc
 from trajectory_platform.settings import Settings
+from trajectory_platform.stages.alert_text import HELD_BACK, MAX_TEXT, Alert, as_one, bundles, cut, payload
 
 if TYPE_CHECKING:
     from email.message import EmailMessage
@@ -24,27 +23,9 @@ if TYPE_CHECKING:
 TRIES = 3
 TIMEOUT_S = 10.0  # of one try, however steadily an answer trickles
 CALL_S = 25.0  # a tick of a sensor is given a minute in all: what was not sent by then waits for the next one
-MAX_TITLE, MAX_TEXT, MAX_DETAILS = 200, 2000, 20
-MAX_KEPT = 200  # keys remembered, and alerts that wait to be sent
+MAX_TOLD = 500  # keys remembered: of a backfill of a year in which every day failed, all
+MAX_KEPT = 200  # alerts that wait to be sent
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-
-
-class Alert(NamedTuple):
-    """Something a person should know.
-
-    Attributes:
-        kind: ``run_failed`` | ``check_failed`` | ``queue_stalled``.
-        key: equal alerts have an equal key (a job, a check): within the cooldown they are one.
-        details: name -> value, shown as a list.
-        at: ISO time, UTC.
-    """
-
-    kind: str
-    key: str
-    title: str
-    text: str
-    at: str
-    details: dict[str, str]
 
 
 class Memory(NamedTuple):
@@ -86,6 +67,40 @@ def targets(settings: Settings) -> dict[str, Send]:
     return found
 
 
+def hooks_looked_at(settings: Settings) -> dict[str, str | None]:
+    """What is wrong with each hook that the settings configure or half configure, None for nothing; asks no server.
+
+    Neither address nor secret is in the words.
+    """
+    found: dict[str, str | None] = {}
+    if settings.alert_webhook_env:
+        found["webhook"] = _fault(lambda: _web_address(_secret(settings.alert_webhook_env)))
+    if settings.alert_smtp_host or settings.alert_mail_to:
+        found["mail"] = _fault(lambda: _mail_is_whole(settings))
+    return found
+
+
+def _fault(look: Callable[[], object]) -> str | None:
+    try:
+        look()
+    except NotSent as error:
+        return str(error)
+    return None
+
+
+def _mail_is_whole(settings: Settings) -> None:
+    """Raises NotSent for what lacks to send a mail."""
+    if not settings.alert_smtp_host or not settings.alert_mail_to:
+        there, lacks = ("alert_smtp_host", "alert_mail_to")[:: 1 if settings.alert_smtp_host else -1]
+        raise NotSent(f"{there} without {lacks}: nothing is sent by mail")
+    if any("@" not in address for address in settings.alert_mail_to):
+        raise NotSent("an entry of alert_mail_to is no mail address")
+    if (settings.alert_smtp_user_env is None) != (settings.alert_smtp_password_env is None):
+        raise NotSent("alert_smtp_user_env and alert_smtp_password_env go together")
+    for name in (settings.alert_smtp_user_env, settings.alert_smtp_password_env):
+        _secret(name)
+
+
 def deliver(
     alerts: Sequence[Alert],
     memory: Memory,
@@ -98,44 +113,70 @@ def deliver(
 ) -> tuple[Memory, list[str]]:
     """Send what is new, once per key and cooldown; what cannot be sent waits for the next call.
 
-    A hook that failed is left alone for the rest of the call, and after ``CALL_S`` seconds nothing more is begun: one
-    that hangs must not end the tick, whose memory of what was sent would be lost with it.
+    What failed together is told together: each counts as told, and each waits for itself where it was not sent. A hook
+    that failed is left alone for the rest of the call, and after ``CALL_S`` seconds nothing more is begun: one that
+    hangs must not end the tick, whose memory of what was sent would be lost with it.
 
     Returns:
         The memory for the next call, and what happened in words.
     """
     sent, held = dict(memory.sent), dict(memory.held)
     ready = [alert for one in memory.waiting if (alert := _restored(one)) is not None]
-    words: list[str] = []
+    equal: dict[str, int] = {}
+    coming = {alert.key for alert in ready}
     for alert in alerts:
         last = parse_utc(sent.get(alert.key))
-        if last is not None and timedelta(0) <= now - last < cooldown:
+        if alert.key in coming or (last is not None and timedelta(0) <= now - last < cooldown):
             held[alert.key] = held.get(alert.key, 0) + 1
-            words.append(f"{alert.key}: told {last:%Y-%m-%d %H:%M}, not again within {cooldown}")
+            equal[alert.key] = equal.get(alert.key, 0) + 1
             continue
         before = held.pop(alert.key, 0)
         if before:
-            alert = alert._replace(details={**alert.details, "equal ones held back": str(before)})
-        sent[alert.key] = now.isoformat()
+            alert = alert._replace(details={**alert.details, HELD_BACK: str(before)})
+        coming.add(alert.key)
         ready.append(alert)
+    words: list[str] = []
     left: list[Alert] = []
     ends = timer() + CALL_S
     down: set[str] = set()
-    for alert in ready:
-        failed: list[str] = []
-        for name, send in hooks.items():
-            if name in down or timer() >= ends:
-                failed.append(f"{name}: not tried again in this call")
-            elif (why := _tried(send, alert, sleep, lambda: timer() >= ends)) is not None:
-                failed.append(f"{name}: {why}")
-                down.add(name)
-        words.append(f"{alert.key}: " + ("; ".join(failed) if failed else "sent"))
+    for parts in bundles(ready):
+        alert = as_one(parts)
+        failed = _to_all(hooks, alert, down, sleep, lambda: timer() >= ends)
+        several = f" ({len(parts)} failures)" if len(parts) > 1 else ""
+        words.append(f"{alert.key}{several}: " + ("; ".join(failed) if failed else "sent"))
         if failed and len(failed) == len(hooks):  # reached nobody; one that reached somebody is not sent twice
-            left.append(alert._replace(text=alert.text[: 4 * MAX_TEXT]))
-    kept = dict(sorted(sent.items(), key=lambda item: item[1])[-MAX_KEPT:])
-    return Memory(
-        kept, {key: held[key] for key in held if key in kept}, [one._asdict() for one in left][-MAX_KEPT:]
-    ), words
+            left += [part._replace(text=part.text[: 4 * MAX_TEXT]) for part in parts]
+        else:
+            sent |= dict.fromkeys((part.key for part in parts), now.isoformat())
+    if len(left) > MAX_KEPT:
+        words.append(f"{len(left) - MAX_KEPT} of those not sent are given up: {MAX_KEPT} wait")
+    waiting = left[-MAX_KEPT:]
+    names = {alert.key for alert in waiting}
+    words += [_held_back(key, equal[key], None if key in names else sent.get(key), cooldown) for key in equal]
+    told = dict(sorted(sent.items(), key=lambda item: item[1])[-MAX_TOLD:])
+    counts = {key: held[key] for key in held if key in told or key in names}
+    return Memory(told, counts, [one._asdict() for one in waiting]), words
+
+
+def _to_all(
+    hooks: Mapping[str, Send], alert: Alert, down: set[str], sleep: Callable[[float], None], late: Callable[[], bool]
+) -> list[str]:
+    """Send to every hook that is not ``down``; what went wrong, and ``down`` grows by the hooks it went wrong with."""
+    failed: list[str] = []
+    for name, send in hooks.items():
+        if name in down or late():
+            failed.append(f"{name}: not tried again in this call")
+        elif (why := _tried(send, alert, sleep, late)) is not None:
+            failed.append(f"{name}: {why}")
+            down.add(name)
+    return failed
+
+
+def _held_back(key: str, count: int, told: str | None, cooldown: timedelta) -> str:
+    at = parse_utc(told)
+    if at is None:
+        return f"{key}: {count} more, equal to one that is not sent yet"
+    return f"{key}: {count} equal, told {at:%Y-%m-%d %H:%M}, not again within {cooldown}"
 
 
 def _restored(value: Mapping[str, Any]) -> Alert | None:
@@ -143,7 +184,9 @@ def _restored(value: Mapping[str, Any]) -> Alert | None:
         alert = Alert(**value)
     except TypeError:
         return None
-    plain = all(isinstance(text, str) for text in alert[:-1]) and isinstance(alert.details, dict)
+    plain = isinstance(alert.details, dict) and all(
+        isinstance(text, str) for text in alert if text is not alert.details
+    )
     return alert if plain and all(isinstance(text, str) for text in alert.details.values()) else None
 
 
@@ -194,32 +237,6 @@ def _in_time(send: Send, alert: Alert) -> None:
     raise NotSent(outcome[0] if outcome else "the hook broke, its traceback is in the log")
 
 
-def payload(alert: Alert) -> dict[str, Any]:
-    """The JSON of a webhook. ``text`` alone is what chat systems with incoming hooks show."""
-    details = {_cut(key, 60): _cut(value, MAX_TITLE) for key, value in list(alert.details.items())[:MAX_DETAILS]}
-    title, text = _cut(alert.title, MAX_TITLE), _cut(alert.text, MAX_TEXT)
-    listed = "".join(f"\n{key}: {value}" for key, value in details.items())
-    return {
-        "source": "trajectory-platform",
-        "kind": alert.kind,
-        "key": _cut(alert.key, MAX_TITLE),
-        "at": alert.at,
-        "title": title,
-        "details": details,
-        "text": _plain(f"{title}\n{text}{listed}"),
-    }
-
-
-def _cut(text: str, room: int) -> str:
-    shown = escaped(text[: 4 * room], keep="\n")
-    return shown if len(shown) <= room else shown[: room - 4] + " ..."
-
-
-def _plain(text: str) -> str:
-    """No mentions, links or tags in a chat: ``&``, ``<`` and ``>`` are what their markup begins with."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "@\u200b")
-
-
 def post(url: str, body: Mapping[str, Any]) -> None:
     """POST JSON to an http(s) URL; redirects are not followed.
 
@@ -228,10 +245,9 @@ def post(url: str, body: Mapping[str, Any]) -> None:
     """
     import json
     from http.client import HTTPException
-    from urllib import error, parse, request
+    from urllib import error, request
 
-    if parse.urlsplit(url).scheme not in ("http", "https"):
-        raise NotSent("the address is no http(s) URL")
+    _web_address(url)
 
     class Stay(request.HTTPRedirectHandler):
         def redirect_request(self, *_: Any, **__: Any) -> None:
@@ -260,7 +276,7 @@ def message(settings: Settings, alert: Alert) -> EmailMessage:
     mail_of["From"] = settings.alert_mail_from or "trajectory-platform@localhost"
     mail_of["To"] = ", ".join(settings.alert_mail_to)
     listed = "".join(f"\n{key}: {value}" for key, value in body["details"].items())
-    mail_of.set_content(f"{_cut(alert.text, MAX_TEXT)}\n{listed}\n\nat {alert.at}, kind {alert.kind}\n")
+    mail_of.set_content(f"{cut(alert.text, MAX_TEXT)}\n{listed}\n\nat {alert.at}, kind {alert.kind}\n")
     return mail_of
 
 
@@ -292,14 +308,29 @@ def mail(settings: Settings, text: EmailMessage) -> None:
         raise NotSent(type(failed).__name__) from None
 
 
+def _web_address(url: str) -> None:
+    """Raises NotSent for what is no address of a webhook; the words do not repeat it."""
+    from urllib import parse
+
+    try:
+        parts = parse.urlsplit(url)
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        whole = False
+    if not whole or any(char.isspace() or not char.isprintable() for char in url):
+        raise NotSent("the address is no http(s) URL")
+
+
 def _secret(name: str | None) -> str:
     """What a named variable holds; the name may be told, what it holds never.
 
     Raises:
-        NotSent: the variable is not set.
+        NotSent: the variable is not set, or the name is none.
     """
     if name is None:
         return ""
+    if not name.isidentifier():  # the secret itself, where its name belongs
+        raise NotSent("a setting that ends in _env holds no name of a variable; the variable holds the value")
     value = os.environ.get(name, "")
     if not value:
         raise NotSent(f"the variable {name} is not set")

@@ -14,9 +14,11 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, NamedTuple
 
 from trajectory_platform.errors import Abort, RetryLater
-from trajectory_platform.identity import days_between
+from trajectory_platform.escaping import escaped
+from trajectory_platform.identity import day_ranges, days_between
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.run_causes import causes
 from trajectory_platform.stages.triggers import INCOMPLETE, behind, local_digest, near_source, published
 
 TAG = "trajectory_platform/backfill"
@@ -152,23 +154,30 @@ def run_backfill(
     assets: Sequence[str],
     ask: Ask,
     tell: Callable[[str], None],
+    going: list[str] | None = None,
     poll_s: float = 5.0,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Any]:
     """Run the chosen days to their end and say what came of it.
 
+    Args:
+        going: holds at every moment the ids of the backfills in progress: who is interrupted knows what goes on.
+
     Returns:
-        ``backfills`` (ids), ``days``, ``complete``, ``incomplete`` (day -> why), ``later`` (complete days of which part
-        can be had later -> why), ``current_before``, ``absent``, ``runs``, ``runs_failed``, ``run_s`` (sum),
-        ``wall_s``, ``peak_memory_mb`` of the largest run (None: not told).
+        ``backfills`` (ids), ``days``, ``complete``, ``incomplete`` (day -> why), ``causes`` (of those, day -> what
+        failed in it and why), ``later`` (complete days of which part can be had later -> why), ``current_before``,
+        ``absent``, ``runs``, ``runs_failed``, ``run_s`` (sum), ``wall_s``, ``peak_memory_mb`` of the largest run (None:
+        not told).
     """
     began = clock()
+    going = [] if going is None else going
     joined = _in_progress(ask, choice.wanted)
     ids = list(joined)
+    going += joined
     for name in joined:
         tell(f"joins backfill {name}, which is in progress")
-    _watch(ids, ask=ask, tell=tell, poll_s=poll_s, sleep=sleep)
+    _watch(joined, going, ask=ask, tell=tell, poll_s=poll_s, sleep=sleep)
     known = sorted({*choice.wanted, *choice.current})  # what is run can leave a day beside it behind
     left, later = _left(settings, known) if joined else (dict.fromkeys(choice.wanted, ""), {})
     before: dict[str, str] | None = None
@@ -178,22 +187,27 @@ def run_backfill(
             break
         before = left if number else None
         alone = bool(number) and _has_failed(ask, launched)
-        launched = [_launch(ask, assets, days) for days in ([[day] for day in left] if alone else [list(left)])]
+        launched = []
+        for days in [[day] for day in left] if alone else [list(left)]:
+            launched.append(_launch(ask, assets, days))
+            going.append(launched[-1])
         again = " and each in a run of its own" if alone else ""
         told = f", again{again}: not complete after the run before" if number else ""
         tell(f"launched {len(left)} day(s), {_span(list(left))}{told}")
         ids += launched
-        ended = _watch(launched, ask=ask, tell=tell, poll_s=poll_s, sleep=sleep)
+        ended = _watch(launched, going, ask=ask, tell=tell, poll_s=poll_s, sleep=sleep)
         left, later = _left(settings, known)
         if left and _CANCELLED in ended.values():
             tell("the backfill was cancelled by somebody: give the command again to go on")
             break
-    runs = [run for name in ids for run in _runs(ask, name)]
+    runs = [run for name in reversed(ids) for run in _runs(ask, name)]  # newest first
+    why = causes(ask, runs) if left else {}
     return {
         "backfills": ids,
         "days": choice.wanted,
         "complete": [day for day in choice.wanted if day not in left],
         "incomplete": left,
+        "causes": {day: why[day] for day in left if day in why},
         "later": later,
         "current_before": choice.current,
         "absent": choice.absent,
@@ -224,7 +238,7 @@ def _launch(ask: Ask, assets: Sequence[str], days: Sequence[str]) -> str:
     Dagster would go on from the days of the first assets to all that depend on them: the day after the last reads the
     problems of its neighbour, and would be judged before it was ever read.
     """
-    ranges = [{"start": first, "end": last} for first, last in _ranges(days)]
+    ranges = [{"start": first, "end": last} for first, last in day_ranges(days)]
     tags = {TAG: f"{days[0]}..{days[-1]}", "dagster/max_runtime": str(MAX_RUNTIME_S)}
     params = {
         "partitionsByAssets": [{"assetKey": {"path": [name]}, "partitions": {"ranges": ranges}} for name in assets],
@@ -234,22 +248,20 @@ def _launch(ask: Ask, assets: Sequence[str], days: Sequence[str]) -> str:
     return str(ask(_LAUNCH, {"params": params})["backfillId"])
 
 
-def _ranges(days: Sequence[str]) -> list[tuple[str, str]]:
-    """Days as ranges of consecutive days, oldest first."""
-    found: list[tuple[str, str]] = []
-    for day in sorted(days):
-        before = (date.fromisoformat(day) - timedelta(days=1)).isoformat()
-        if found and found[-1][1] == before:
-            found[-1] = (found[-1][0], day)
-        else:
-            found.append((day, day))
-    return found
-
-
 def _watch(
-    ids: Sequence[str], *, ask: Ask, tell: Callable[[str], None], poll_s: float, sleep: Callable[[float], None]
+    ids: Sequence[str],
+    going: list[str],
+    *,
+    ask: Ask,
+    tell: Callable[[str], None],
+    poll_s: float,
+    sleep: Callable[[float], None],
 ) -> dict[str, str]:
-    """Wait until all of some backfills have ended, telling when a count changes; how each ended."""
+    """Wait until all of some backfills have ended, telling when a count changes; how each ended.
+
+    Args:
+        going: loses those that ended.
+    """
     waiting, told, how = list(ids), "", dict[str, str]()
     while waiting:
         states = {name: ask(_BACKFILL, {"id": name}) for name in waiting}
@@ -266,6 +278,7 @@ def _watch(
                 tell(f"backfill {name}: {state['error']['message'].strip().splitlines()[-1]}")
         how |= {name: state["status"] for name, state in states.items() if state.get("status") in _ENDED}
         waiting = [name for name in waiting if name not in how]
+        going[:] = [name for name in going if name not in how]
         if waiting:
             sleep(poll_s)
     return how
@@ -316,7 +329,9 @@ def backfill_text(facts: dict[str, Any]) -> str:
     ]
     if facts["peak_memory_mb"] is not None:
         lines.append(f"memory    {facts['peak_memory_mb']} MiB in the largest run")
-    lines += [f"{day}  {why}" for day, why in {**facts["incomplete"], **facts["later"]}.items()]
+    # what is only behind because another day failed comes after that day
+    said = {**facts["causes"], **{day: why for day, why in facts["incomplete"].items() if day not in facts["causes"]}}
+    lines += [f"{day}  {escaped(why)}" for day, why in {**said, **facts["later"]}.items()]
     return "\n".join(lines)
 
 

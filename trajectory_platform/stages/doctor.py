@@ -25,6 +25,7 @@ def examine(settings: Settings) -> list[Finding]:
     """Findings ``{area, level, text, todo}``; level is ok, note or error. Reads, never writes."""
     findings = [_python(), *_packages(), *_variables(), *_source(settings), *_api(settings), *_lake(settings)]
     findings += [_disk(settings), _pool_key(settings)]
+    findings.extend(_alerts(settings))
     findings.extend(_judge(settings))
     findings.extend(_recipe(settings))
     return findings
@@ -122,6 +123,24 @@ def _api(settings: Settings) -> list[Finding]:
         return [_finding("api", "error", f"{settings.api_base} cannot be used now: {wrong}", todo)]
     hosts = ", ".join(settings.api_artifact_hosts) or "no host"
     return [_finding("api", "ok", f"{settings.api_base} answers; artifacts may come from {hosts}")]
+
+
+def _alerts(settings: Settings) -> list[Finding]:
+    """The ways by which failures are told, as far as variables show it; no address is shown, nothing is sent."""
+    from trajectory_platform.stages.alerts import hooks_looked_at
+
+    ways = hooks_looked_at(settings)
+    if not ways:
+        alone = settings.source == "oro_api" if settings.unattended is None else settings.unattended
+        todo = "set TRAJECTORY_PLATFORM_ALERT_WEBHOOK_ENV or ALERT_SMTP_HOST and ALERT_MAIL_TO" if alone else ""
+        text = "none configured: nobody is told of failed runs and checks"
+        return [_finding("alerts", "note" if alone else "ok", text, todo)]
+    return [
+        _finding("alerts", "ok", f"{way}: configured and usable as far as the settings show")
+        if wrong is None
+        else _finding("alerts", "error", f"{way}: {wrong}", "see Alerts in docs/operations.md; nothing is sent by it")
+        for way, wrong in ways.items()
+    ]
 
 
 def _pool_key(settings: Settings) -> Finding:

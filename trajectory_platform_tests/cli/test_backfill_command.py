@@ -62,3 +62,42 @@ def test_json_is_one_object_and_exit_1_names_what_is_left(
     launched.clear()
     assert _run(monkeypatch, "--to", DAYS[1]) == 0 and launched == []
     assert "2 were current before" in capsys.readouterr().out
+
+
+def test_ctrl_c_says_what_goes_on_and_where_to_cancel_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place(make_days(tmp_path / "made", days=2, traces=6), tmp_path)
+    when: list[str] = ["query Open"]
+
+    def ask(query: str, _: dict[str, Any]) -> dict[str, Any]:
+        if query.startswith(when[0]):
+            raise KeyboardInterrupt
+        return {"backfillId": "b1"} if query.startswith("mutation") else {"results": []}
+
+    monkeypatch.setattr(backfills, "graphql", lambda _: ask)
+    assert _run(monkeypatch, "--to", DAYS[1]) == 130
+    assert capsys.readouterr().err == "interrupted; no backfill of this command is in progress\n"
+    when[:] = ["query Backfill"]
+    assert _run(monkeypatch, "--to", DAYS[1], "--server", "http://dagster:3000/") == 130
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and said.startswith("backfill b1 goes on in Dagster without this command")
+    assert said.rstrip().endswith("cancel at http://dagster:3000/runs/b/b1")
+
+
+@pytest.mark.parametrize("command", ["fetch", "ingest"])
+def test_ctrl_c_of_fetch_and_ingest_says_that_the_same_command_goes_on(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trajectory_platform.stages.fetching.fetch_days", interrupted)
+    monkeypatch.setattr("trajectory_platform.stages.plain.ingest_days", interrupted)
+    monkeypatch.setenv("TRAJECTORY_PLATFORM_SOURCE", "oro_api")
+    monkeypatch.setattr("sys.argv", ["trajectory-platform", command, "--day", DAYS[0]])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    said = capsys.readouterr().err
+    assert stop.value.code == 130
+    assert said == f"{command} stopped: what is done is kept, and the same command goes on where it stopped\n"

@@ -163,6 +163,50 @@ def test_doctor_says_that_the_pool_key_is_public_and_shows_none(
     assert own["level"] == "ok" and "tulip" not in str(own)
 
 
+@pytest.mark.parametrize(
+    ("value", "level", "words"),
+    [
+        ("https://hooks.example.org/T/very-secret", "ok", "webhook: configured and usable"),
+        (None, "error", "webhook: the variable HOOK_URL is not set"),
+        ("hooks.example.org/very-secret", "error", "webhook: the address is no http(s) URL"),
+        ("http://[very-secret", "error", "webhook: the address is no http(s) URL"),
+        ("https:///very-secret", "error", "webhook: the address is no http(s) URL"),
+        ("https://hooks.example.org/very-secret\n", "error", "webhook: the address is no http(s) URL"),
+    ],
+)
+def test_doctor_says_whether_a_webhook_can_be_used_and_shows_no_address(
+    value: str | None, level: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOOK_URL", raising=False)
+    if value is not None:
+        monkeypatch.setenv("HOOK_URL", value)
+    told = findings(alert_webhook_env="HOOK_URL")["alerts"]
+    assert told["level"] == level and told["text"].startswith(words)
+    assert "very-secret" not in str(told)
+    pasted = findings(alert_webhook_env="https://hooks.example.org/very-secret")["alerts"]
+    assert pasted["level"] == "error" and "very-secret" not in str(pasted), "an address where a name belongs"
+
+
+def test_doctor_says_whether_anybody_is_told_and_what_a_mail_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert (findings()["alerts"]["level"], findings(unattended=True)["alerts"]["level"]) == ("ok", "note")
+    assert "none configured" in findings()["alerts"]["text"]
+    mail: dict[str, Any] = {"alert_smtp_host": "mail.example.org", "alert_mail_to": ("a@example.org",)}
+    assert findings(**mail)["alerts"]["level"] == "ok"
+    for lacks, words in (
+        ({"alert_mail_to": ()}, "alert_smtp_host without alert_mail_to"),
+        ({"alert_smtp_host": None}, "alert_mail_to without alert_smtp_host"),
+        ({"alert_mail_to": ("somebody",)}, "no mail address"),
+        ({"alert_smtp_user_env": "MAIL_USER"}, "go together"),
+        ({"alert_smtp_user_env": "NOT_SET", "alert_smtp_password_env": "NOT_SET"}, "NOT_SET is not set"),
+    ):
+        told = findings(**mail | lacks)["alerts"]
+        assert told["level"] == "error" and words in told["text"]
+
+
 def test_uses_overlap_and_lose_nothing_to_one_another() -> None:
     summary = {"input": 9, "by_stage": {}, "by_use": {"kto_desirable": 4, "kto_undesirable": 3, "sft": 4}}
     steps = funnel_steps(summary)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from trajectory_platform.defs.alerts import tell
 from trajectory_platform.defs.definitions import build_definitions
 from trajectory_platform.defs.freshness import stuck_queue
 from trajectory_platform.settings import Settings
-from trajectory_platform.stages.alerts import Alert, NotSent
+from trajectory_platform.stages.alert_text import Alert, payload
+from trajectory_platform.stages.alerts import NotSent
 from trajectory_platform_tests.defs.ticks import Ticks
 
 STATUS = dg.DagsterRunStatus
@@ -98,6 +99,67 @@ def test_a_run_that_is_tried_again_is_not_told() -> None:
     assert alert.title == "run of ingest_and_curate failed for 2026-05-03" and "code -9" in alert.text
 
 
+def _day_fails(told: Told, day: str, why: str) -> None:
+    """A backfill's run of one day that fails as ``day_runs`` lets it fail."""
+
+    @dg.asset(partitions_def=dg.DailyPartitionsDefinition("2026-03-26"))
+    def raw_traces() -> None:
+        raise dg.Failure(f"1 of 1 days failed: {day}", metadata={day: why}, allow_retries=False)
+
+    job = dg.Definitions(assets=[raw_traces]).resolve_implicit_global_asset_job_def()
+    job.execute_in_process(
+        instance=told.instance, raise_on_error=False, partition_key=day, asset_selection=[dg.AssetKey("raw_traces")]
+    )
+
+
+def test_an_alert_names_assets_days_and_the_reason_that_the_run_gives() -> None:
+    told = Told()
+    told.tick()
+    why = "unreadable <b>: https://u:pw@store/x.gz?X-Amz-Signature=abc is damaged; api_key=sk-1 \x1b[31m"
+    _day_fails(told, "2026-05-08", why)
+    told.tick()
+    [alert] = told.alerts
+    assert alert.title == "run of raw_traces failed for 2026-05-08"
+    assert alert.text.startswith("raw_traces: unreadable <b>")
+    sent = payload(alert)["text"]
+    assert "unreadable &lt;b&gt;: https://***@\u200bstore/x.gz?*** is damaged; api_key=*** \\x1b[31m" in sent
+    assert not any(secret in sent for secret in ("u:pw", "abc", "sk-1"))
+
+
+def test_other_days_and_other_causes_are_other_alerts_and_equal_ones_are_none() -> None:
+    told = Told()
+    told.tick()
+    _day_fails(told, "2026-05-08", "the folder is gone: /tmp/3f9a8b7c6d/2026-05-08 at 12:30:01")
+    told.tick()
+    _day_fails(told, "2026-05-08", "the folder is gone: /tmp/77aa8b7c6e/2026-05-08 at 13:02:59")
+    assert "1 equal, told" in told.tick() and len(told.alerts) == 1, "another id and another time are no other cause"
+    _day_fails(told, "2026-05-09", "the folder is gone: /tmp/3f9a8b7c6d/2026-05-08 at 12:30:01")
+    told.tick()
+    _day_fails(told, "2026-05-08", "HTTP 403")
+    told.tick()
+    _day_fails(told, "2026-05-08", "HTTP 500")
+    told.tick()
+    assert [one.day for one in told.alerts] == ["2026-05-08", "2026-05-09", "2026-05-08", "2026-05-08"]
+
+
+def test_a_storm_is_one_alert_that_names_every_day_and_each_counts_as_told() -> None:
+    told = Told()
+    told.tick()
+    first = date(2026, 3, 26)
+    days = [(first + timedelta(days=number)).isoformat() for number in range(12)]
+    for day in days[:5] + days[7:]:
+        _day_fails(told, day, f"no artifact of {day} is readable: {'x' * 500}")
+    assert "10 failures): sent" in told.tick()
+    [alert] = told.alerts
+    assert alert.title == "run of raw_traces failed for 2026-03-26 to 2026-03-30, 2026-04-02 to 2026-04-06"
+    assert "2026-03-26: raw_traces: no artifact of 2026-03-26" in alert.text and "and 4 more causes" in alert.text
+    assert alert.details["failures"] == "10" and len(payload(alert)["text"]) < 3000
+    for day in (days[1], days[5]):
+        _day_fails(told, day, f"no artifact of {day} is readable: {'x' * 500}")
+    told.tick()
+    assert [one.day for one in told.alerts[1:]] == [days[5]], "the others were told"
+
+
 def _run(told: Told, run_id: str) -> dg.DagsterRun:
     run = told.instance.get_run_by_id(run_id)
     assert run is not None
@@ -113,7 +175,7 @@ def test_only_failed_checks_of_severity_error_are_told(passed: bool, severity: s
     _materialise(told, passed=passed, severity=severity)
     told.tick()
     assert len(told.alerts) == count
-    assert all(one.key == "check_failed:corpus:holds" and "2026-05-03" in one.text for one in told.alerts)
+    assert all(one.key.startswith("check_failed:corpus:holds:") and "2026-05-03" in one.text for one in told.alerts)
 
 
 def test_events_that_a_database_keeps_are_told_too(tmp_path: Path) -> None:

@@ -124,6 +124,39 @@ def test_a_folder_that_is_being_written_or_not_over_is_left_alone(days: Path, tm
     assert _days(ticks.tick()) == DAYS[2:]
 
 
+@pytest.mark.parametrize("age_s", [9, -9], ids=["before the tick", "while it looked"])
+def test_days_that_read_a_folder_being_written_wait_for_it(days: Path, tmp_path: Path, age_s: int) -> None:
+    """Days are copied one after another: the settled one before must not ask for the one that is being written."""
+    settings = place(days, tmp_path)
+    _old(tmp_path / "days")
+    os.utime(tmp_path / "days" / DAYS[2] / "runs.jsonl", (NOW.timestamp() - age_s,) * 2)
+    ticks = _watch(settings)
+    found = ticks.tick()
+    assert _days(found) == [DAYS[0], "2026-05-06"], "days that do not read the folder go on"
+    for request in found.run_requests:
+        ticks.ends(ticks.runs(request, JOB, STATUS.STARTED), STATUS.SUCCESS)
+    told = ticks.tick().skip_message
+    assert f"{DAYS[2]} is still being written" in told
+    assert all(f"{day} waits: it reads {DAYS[2]} too, still being written" in told for day in (DAYS[1], DAYS[3]))
+    ticks.now += timedelta(minutes=3)
+    assert _days(ticks.tick()) == DAYS[1:]
+
+
+def test_a_folder_that_a_slow_tick_did_not_come_to_is_listed_before_its_day_is_asked_for(
+    days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = place(days, tmp_path)
+    _old(tmp_path / "days")
+    monkeypatch.setattr(day_sensors, "MAX_REQUESTS", 0)
+    ticks = _watch(settings)
+    assert not ticks.tick().run_requests, "all days are open now"
+    monkeypatch.setattr(day_sensors, "MAX_REQUESTS", 10)
+    monkeypatch.setattr(day_sensors, "LOOK_S", -1.0)  # only the newest folder is come to
+    os.utime(tmp_path / "days" / DAYS[1] / "runs.jsonl", (NOW.timestamp() - 9,) * 2)
+    waiting = ticks.tick()
+    assert not waiting.run_requests and f"{DAYS[0]} waits: it reads {DAYS[1]}" in waiting.skip_message
+
+
 def test_a_day_that_fails_is_tried_three_times_with_pauses_and_then_told(days: Path, tmp_path: Path) -> None:
     settings = place(days, tmp_path)
     for day in DAYS[1:]:
@@ -162,7 +195,7 @@ def test_many_days_come_in_ticks_of_bounded_size(days: Path, tmp_path: Path, mon
     monkeypatch.setattr(day_sensors, "LOOK_S", -1.0)  # a listing that takes all of a tick: one folder each
     slow = _watch(settings)
     slow.tick()
-    assert len(json.loads(slow.cursor or "")["folders"]) == 1
+    assert sorted(json.loads(slow.cursor or "")["folders"]) == DAYS[:2], "and the one beside it, which its day reads"
     for _ in range(3):
         slow.tick()
     assert len(json.loads(slow.cursor or "")["folders"]) == 4

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from trajectory_platform.settings import Settings
-from trajectory_platform.stages.alerts import MAX_TEXT, TRIES, Alert, Memory, NotSent, deliver, payload, targets
+from trajectory_platform.stages.alert_text import MAX_TEXT, Alert, payload
+from trajectory_platform.stages.alerts import TRIES, Memory, NotSent, deliver, targets
 from trajectory_platform_tests.defs.ticks import utc
 from trajectory_platform_tests.stages.mail_server import mail_server
 
@@ -95,6 +96,30 @@ def test_equal_alerts_are_one_within_the_cooldown_and_counted(hook: Hook, webhoo
     _deliver(webhook, [alert()], memory, NOW + HOUR)
     assert hook.bodies[-1]["details"]["equal ones held back"] == "2"
     assert len(hook.bodies) == 3
+
+
+def test_nothing_is_called_told_that_was_not_sent() -> None:
+    gone = Settings(alert_webhook_env="HOOK_THAT_IS_NOT_SET")
+    memory, words = _deliver(gone, [alert(), alert(), alert()])
+    assert "told" not in words and "HOOK_THAT_IS_NOT_SET is not set" in words
+    assert words.endswith("run_failed:ingest_and_curate: 2 more, equal to one that is not sent yet")
+    memory, words = _deliver(gone, [alert()], memory, NOW + 2 * HOUR)
+    assert "told" not in words and len(memory.waiting) == 1, "one waits, however often it comes"
+
+
+def test_parts_of_a_storm_wait_for_themselves_and_are_told_together(hook: Hook, webhook: Settings) -> None:
+    hook.answers = [500] * TRIES
+    parts = [
+        alert(f"run_failed:raw_traces:{day}:x")._replace(title=f"run failed for {day}", day=day, group="run_failed")
+        for day in ("2026-05-03", "2026-05-04")
+    ]
+    memory, words = _deliver(webhook, parts)
+    assert len(memory.waiting) == 2 and memory.sent == {}
+    memory, words = _deliver(webhook, parts[:1], memory, NOW + HOUR)
+    assert "run_failed (2 failures): sent" in words and hook.bodies[-1]["title"] == (
+        "run failed for 2026-05-03 to 2026-05-04"
+    )
+    assert set(memory.sent) == {part.key for part in parts} and memory.waiting == []
 
 
 def test_retries_are_bounded_and_what_could_not_be_sent_is_sent_later(hook: Hook, webhook: Settings) -> None:

@@ -15,6 +15,7 @@ import pytest
 from trajectory_platform.errors import Abort
 from trajectory_platform.identity import days_between
 from trajectory_platform.settings import Settings
+from trajectory_platform.stages import backfills
 from trajectory_platform.stages.backfills import (
     PEAK_MEMORY,
     TAG,
@@ -25,9 +26,11 @@ from trajectory_platform.stages.backfills import (
     run_backfill,
 )
 from trajectory_platform.stages.plain import daily_assets
+from trajectory_platform.stages.run_causes import _LOG, causes
 from trajectory_platform_tests.defs.ticks import utc
 from trajectory_platform_tests.stages.arena_days import DAYS, ingest, make_days, place
 
+RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 NOW = utc("2026-05-10T12:00")
 
 
@@ -164,6 +167,61 @@ def test_days_that_a_bad_one_held_up_are_run_alone_once_more(days: Path, tmp_pat
     assert "each in a run of its own" in " ".join(told)
     assert list(facts["incomplete"]) == [DAYS[2]] and DAYS[0] in facts["complete"]
     assert DAYS[3] in facts["later"], "beside a damaged folder a day is published as incomplete"
+
+
+def test_a_day_that_failed_is_named_with_its_reason_and_before_those_it_held_up(days: Path, tmp_path: Path) -> None:
+    settings = place(days, tmp_path)
+    bad = "cannot read: problems.jsonl is damaged \x1b[31m; copy the folder again"
+
+    class Logged(Dagster):
+        def __call__(self, query: str, variables: dict[str, Any]) -> dict[str, Any]:
+            if not query.startswith("query Log"):
+                return super().__call__(query, variables)
+            entries = [{"label": DAYS[2], "text": bad}, {"label": "cut", "text": "x"}]
+            failed = {"stepKey": "raw_traces", "error": {"message": "1 of 4 days failed", "causes": []}}
+            first = {"events": [{}, {}], "cursor": "c", "hasMore": True}
+            last = {"events": [failed | {"failureMetadata": {"metadataEntries": entries}}], "hasMore": False}
+            return last if variables["cursor"] else first
+
+    def does(asked: list[str]) -> None:
+        ingest(settings, DAYS[:2])
+
+    facts, _ = _run(settings, Logged(does, run_ends="FAILURE"))
+    assert facts["causes"] == {DAYS[2]: f"raw_traces: {bad}"}
+    told = backfill_text(facts).splitlines()
+    assert f"{DAYS[2]}  raw_traces: cannot read: problems.jsonl is damaged \\x1b[31m; copy the folder again" in told
+    assert told.index(next(one for one in told if one.startswith(DAYS[2]))) < len(told) - 1, "the first of the days"
+
+
+def test_what_is_asked_is_in_the_schema_of_the_webserver() -> None:
+    from dagster_graphql.schema import create_schema
+    from graphql import parse, validate
+
+    schema = create_schema().graphql_schema
+    for query in (backfills._LAUNCH, backfills._BACKFILL, backfills._OPEN, backfills._RUNS, _LOG):
+        assert validate(schema, parse(query)) == []
+
+
+def test_the_reason_of_a_run_that_names_no_day_is_that_of_its_days() -> None:
+    failed = {"stepKey": "raw_traces", "error": {"message": "outer", "causes": [{"message": "disk full\n"}]}}
+    tags = [{"key": key, "value": day} for key, day in zip(RANGE, (DAYS[0], DAYS[1]), strict=True)]
+    runs = [
+        {"runId": "new", "status": "FAILURE", "tags": tags},
+        {"runId": "old", "status": "FAILURE", "tags": [{"key": "dagster/partition", "value": DAYS[1]}]},
+        {"runId": "good", "status": "SUCCESS", "tags": tags},
+    ]
+    asked: list[str] = []
+
+    def ask(_: str, variables: dict[str, Any]) -> dict[str, Any]:
+        asked.append(variables["id"])
+        return {"events": [failed], "cursor": "c", "hasMore": False}
+
+    assert causes(ask, runs) == dict.fromkeys(DAYS[:2], "raw_traces: disk full") and asked == ["new", "old"]
+
+    def away(*_: Any) -> dict[str, Any]:
+        raise Abort("no webserver")
+
+    assert causes(away, runs) == {}
 
 
 def test_days_of_runs_that_were_cancelled_share_runs_again(days: Path, tmp_path: Path) -> None:
