@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trajectory_platform.reports.eras import ERAS
+from trajectory_platform.curation.corpus import ERAS
 from trajectory_platform.reports.escape import figure_text
 from trajectory_platform.reports.figures import AXIS_COLOURS, Figure, axis_figure, axis_shares, themed
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trajectory_platform.curation.corpus import ERAS, era_of
 from trajectory_platform.reports.axis_figures import MANY_DAYS, axis_days_figure
-from trajectory_platform.reports.eras import ERAS, era_of
 from trajectory_platform.reports.escape import html_text
 from trajectory_platform.reports.figures import AXIS_COLOURS, axis_figure
 from trajectory_platform.reports.page import Figures

@@ -42,9 +42,9 @@ def problems_inside(data: bytes, limits: Limits) -> dict[str, bool]:
 def settle(queue: WantedQueue, day: date) -> None:
     """Bring the pairs of a day in line with the files they may lie in.
 
-    What lies readable in a file of the day is not asked for. What lies there damaged is asked for first, as its own file
-    may be whole; so is what lies in a file of a day beside, or the order of looks would decide what is fetched. What lay
-    in a file that is gone, or out of reach by now, is wanted again.
+    What lies readable in a file of the day is not asked for. What lies there damaged is asked for first, as its own
+    file may be whole; so is what lies in a file of a day beside, or the order of looks would decide what is fetched.
+    What lay in a file that is gone, or out of reach by now, is wanted again.
     """
     inside = queue.inside_files(day)
     for row in queue.rows(day, ("wanted", "later", "gone")):

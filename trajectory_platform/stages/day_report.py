@@ -11,11 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from trajectory_platform.curation.corpus import era_of
 from trajectory_platform.errors import Abort
 from trajectory_platform.lake import tables
 from trajectory_platform.lake.manifests import Manifest
 from trajectory_platform.reports.day_data import DayReport
-from trajectory_platform.reports.eras import era_of
 from trajectory_platform.reports.trace_links import FOLDER, TraceLinks, trace_file
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages import day_rows

@@ -7,9 +7,9 @@ from datetime import date, timedelta
 import pytest
 
 from trajectory_platform.curation import corpus
+from trajectory_platform.curation.corpus import ERAS, era_of
 from trajectory_platform.reports.axis_figures import MANY_DAYS, axis_days_figure
 from trajectory_platform.reports.axis_section import axis_section, by_era
-from trajectory_platform.reports.eras import ERAS, era_of
 from trajectory_platform.reports.escape import html_text
 from trajectory_platform.reports.figure_svg import svg
 from trajectory_platform.reports.page import Figures
