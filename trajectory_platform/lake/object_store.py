@@ -28,12 +28,17 @@ _SKEW_CODES = ("RequestTimeTooSkewed", "RequestExpired")
 _BUSY_CODES = ("SlowDown", "TooManyRequests", "Throttling", "RequestLimitExceeded")
 _REFUSED_CODES = ("AccessDenied", "ACCESS_DENIED", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken")
 _NO_BUCKET = ("NoSuchBucket", "NO_SUCH_BUCKET")  # boto3 and deltalake; pyarrow
-_NO_CREDENTIALS = ("Unable to locate credentials", "Partial credentials", "CredentialsNotLoaded", "no providers in")
+_NO_CREDENTIALS = (
+    *("Unable to locate credentials", "Partial credentials", "CredentialsNotLoaded", "no providers in"),
+    *("while loading credentials", "failed to load IMDS", "config profile"),  # deltalake; a profile that is not there
+)
+_OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint", "Received redirect")
 _STATUS = re.compile(
     r"HTTP(?: status(?: code)?)? ?:? ?(\d{3})|HTTPCode[:= ]+(\d{3})|\b([45]\d\d) (?:[A-Z][a-z]+ ?)+|status code (\d{3})"
 )
 _OF_STORAGE = re.compile(
-    r"S3 error|AWS Error|object.?store|Object at location|error sending request|Error performing [A-Z]+ https?://",
+    r"S3 error|AWS Error|object.?store|Object at location|error sending request|Error performing [A-Z]+ https?://"
+    r"|while loading credentials|failed to load IMDS|Received redirect without LOCATION",
     re.IGNORECASE,
 )
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -117,6 +122,30 @@ def delta_options() -> dict[str, str]:
     return options
 
 
+def assert_credentials(root: str) -> None:
+    """Some credentials are found. Asked before deltalake is, which searches longer and logs each place without any.
+
+    Raises:
+        Abort: there are none, or the profile is not there.
+    """
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        found = _has_credentials(os.getpid(), os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_PROFILE"))
+    except BotoCoreError as error:
+        raise Abort(f"no credentials for {root!a}: {error}; check the AWS_* variables") from error
+    if not found:
+        _has_credentials.cache_clear()  # a role may be given to the machine while this process runs
+        raise Abort(f"no credentials for {root!a}: set the AWS_* variables, a profile or a role")
+
+
+@cache
+def _has_credentials(_process: int, _key: str | None, _profile: str | None) -> bool:
+    import boto3
+
+    return boto3.session.Session().get_credentials() is not None
+
+
 def attempt(call: Callable[[], T], *, what: str) -> T:
     """Run a storage call at most twice; errors come out classified (each try is signed anew)."""
     for number in range(1, TRIES + 1):
@@ -157,6 +186,8 @@ def classify_storage_error(error: BaseException | Mapping[str, Any], *, what: st
         return RetryLater("rate_limited", f"storage asks to slow down: {what!a}; try again later", 5.0)
     if any(name in code for name in _NO_BUCKET):
         return Abort(f"the bucket of {what!a} does not exist: create it, or check lake_uri and data_root")
+    if any(name in code or name in text for name in _OTHER_REGION):
+        return Abort(f"{what!a} lies in another region than {place().region!a}: set AWS_REGION to the bucket's")
     if isinstance(error, FileNotFoundError) or status == 404 or "NoSuchKey" in code:
         return RejectRow("not_found", f"{what!a}")
     if status in (401, 403) or any(name in code for name in _REFUSED_CODES):

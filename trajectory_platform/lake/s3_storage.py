@@ -179,6 +179,7 @@ class S3Storage:
         return lease(self, name, timeout_s)
 
     def delta(self, folder: str) -> tuple[str, dict[str, str] | None]:
+        object_store.assert_credentials(str(self))
         return self.shown(folder), object_store.delta_options()
 
     def filesystem(self, folder: str) -> pyarrow.fs.FileSystem:

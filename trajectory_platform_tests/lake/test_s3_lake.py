@@ -370,6 +370,41 @@ def test_a_store_that_does_not_answer_is_waited_for_and_named(s3_lake: Lake, mon
         s3_lake.storage.read("some/file")
 
 
+def test_missing_credentials_are_no_damage_and_nothing_is_printed(
+    s3_lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The advice for a damaged table, to set its folder aside, would be harmful here."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    for profile, said in ((None, "set the AWS_"), ("nobody", r"profile \(nobody\)")):
+        if profile:
+            monkeypatch.setenv("AWS_PROFILE", profile)
+        with pytest.raises(Abort, match=f"no credentials for .*{said}") as told:
+            Lake(s3_lake.uri).read(RAW_TRACES)
+        assert "restore" not in str(told.value)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Kernel error -> an error occurred while loading credentials failed to load IMDS session token", "no credent"),
+        ("Generic S3 error: Received redirect without LOCATION, this normally indicates an incorrectly", "AWS_REGION"),
+        ("Generic S3 error: <Code>AuthorizationHeaderMalformed</Code>: expecting 'eu-west-1'", "AWS_REGION"),
+        ("Generic S3 error: Client error with status 403 Forbidden: <Code>AccessDenied</Code>", "refuses access"),
+    ],
+)
+def test_what_bars_the_way_to_a_table_is_not_called_damage(s3_lake: Lake, text: str, said: str) -> None:
+    with (
+        pytest.raises(Abort, match=said) as told,
+        snapshots.plain_errors(s3_lake.storage, "table raw_traces: the log cannot be read", " (set it aside)"),
+    ):
+        raise OSError(text)
+    assert "aside" not in str(told.value)
+
+
 def test_without_boto3_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_store.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(Abort, match=r"pip install 'trajectory-platform\[deploy\]'"):
