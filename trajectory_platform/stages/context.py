@@ -169,6 +169,27 @@ def some_days(first: date, last: date) -> list[date]:
     return days
 
 
+def assert_in_reach(settings: Settings, days: Iterable[date], today: date, *, running: bool) -> None:
+    """Refuse days of which there can be no whole day: published empty, they would count as the newest of the corpus.
+
+    Args:
+        today: the UTC day of the command's clock.
+        running: whether the day of today may be taken while it runs.
+
+    Raises:
+        Abort: a day is not over (not begun, where it may be running), or lies before the first partition.
+    """
+    for day in days:
+        if day < settings.first_day:
+            raise Abort(
+                f"{day} lies before the first day {settings.first_day} (TRAJECTORY_PLATFORM_FIRST_DAY): "
+                "name a later day, or set it earlier"
+            )
+        if day > today or (day == today and not running):
+            ended = "has not begun" if running else "is not over"
+            raise Abort(f"{day} {ended}: it is {today} (UTC); name an earlier day")
+
+
 def neighbours(day: str) -> list[str]:
     """The day before, the day itself and the day after: what a day reads."""
     middle = date.fromisoformat(day)

@@ -43,7 +43,8 @@ def raw_traces(ctx: StageContext, day: str) -> StageResult:
         damaged = check_folders(ctx, day, listings, folder_digests)
         found = inventory.inventory_day(listings, date.fromisoformat(day), limits_of(ctx.settings))
         summary = {key: value for key, value in found.summary.items() if key != "faults"}
-        fetched = {"awaited": found.awaited, "not_sampled": found.not_sampled}
+        own = listings.open_day(date.fromisoformat(day)).exists
+        fetched = {"awaited": found.awaited, "not_sampled": found.not_sampled, "no_folder": 0 if own else 1}
         summary |= {name: count for name, count in fetched.items() if count}
         return Produced(
             [
@@ -51,8 +52,9 @@ def raw_traces(ctx: StageContext, day: str) -> StageResult:
                 Output(tables.RAW_TRACES, found.rows),
             ],
             {**summary, "damaged_neighbours": damaged} if damaged else summary,
-            # rows that moved in from there are missing until it can be read; awaited artifacts until they are fetched
-            complete=not damaged and not found.awaited,
+            # rows that moved in from there are missing until it can be read; awaited artifacts until they are fetched.
+            # A day of which nothing is there was not looked at as yet: it is not known to be empty
+            complete=not damaged and not found.awaited and (own or found.rows.num_rows > 0),
         )
 
     return run_stage(
@@ -64,6 +66,18 @@ def raw_traces(ctx: StageContext, day: str) -> StageResult:
         inputs=folder_digests,
         body=body,
     )
+
+
+def no_pairs_beside(ctx: StageContext, day: str) -> str | None:
+    """Why a day without a folder is no day of the source; None where the folders beside it hold pairs judged on it."""
+    from trajectory_platform.traces import inventory
+
+    listings = Listings(ctx.source)
+    if not any(listings.open_day(date.fromisoformat(near)).exists for near in neighbours(day)):
+        return f"no day folder in {ctx.settings.data_root}, nor beside it"
+    if inventory.inventory_day(listings, date.fromisoformat(day), limits_of(ctx.settings)).rows.num_rows:
+        return None
+    return f"no day folder in {ctx.settings.data_root}, and no pair in the folders beside it was judged on {day}"
 
 
 def problem_suites(ctx: StageContext, day: str) -> StageResult:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from trajectory_platform.errors import Abort, PlatformError, RetryLater
 from trajectory_platform.lake import tables
 from trajectory_platform.settings import Settings
-from trajectory_platform.stages.context import StageContext, StageResult, given_days, some_days, window
+from trajectory_platform.stages.context import StageContext, StageResult, assert_in_reach, given_days, some_days, window
 
 if TYPE_CHECKING:
     from trajectory_platform.sources.oro_api import FetchReport
@@ -252,12 +252,15 @@ def _open_days(settings: Settings, clock: Callable[[], datetime]) -> list[str]:
 def _named_days(
     settings: Settings, day: str | None, first: str | None, last: str | None, clock: Callable[[], datetime]
 ) -> list[str]:
+    """The days that somebody names. That of today may be looked at while it runs: it stays open, and is asked again."""
     given = given_days(day, first, last)
     if given[0] is not None:
+        assert_in_reach(settings, [given[0]], clock().date(), running=True)
         return [given[0].isoformat()]
     if given[1] is None and given[2] is None:
         raise Abort("name a day (--day), a range (--from, --to), or --open for every day that is not final")
     days = some_days(given[1] or settings.first_day, given[2] or clock().date())
+    assert_in_reach(settings, (days[0], days[-1]), clock().date(), running=True)
     return [one.isoformat() for one in days]
 
 

@@ -6,16 +6,24 @@ A bad day fails alone: its later stages are left out, other days go on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trajectory_platform.errors import Abort, PlatformError
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages import daily, splits
-from trajectory_platform.stages.context import Stage, StageContext, StageResult, given_days, some_days
+from trajectory_platform.stages.context import (
+    Stage,
+    StageContext,
+    StageResult,
+    assert_in_reach,
+    given_days,
+    some_days,
+)
+from trajectory_platform.stages.fetching import utc_now
 from trajectory_platform.stages.result_words import result_words
 
 if TYPE_CHECKING:
@@ -50,15 +58,35 @@ def daily_assets(settings: Settings) -> tuple[str, ...]:
     return (*(name for name, _ in daily_stages(settings)), DAILY_ASSETS[-1])
 
 
-def ingest_days(settings: Settings, day: str | None, first: str | None, last: str | None) -> Iterator[Fact]:
+def ingest_days(
+    settings: Settings,
+    day: str | None,
+    first: str | None,
+    last: str | None,
+    *,
+    clock: Callable[[], datetime] = utc_now,
+) -> Iterator[Fact]:
     """Run the per-day stages, stage by stage over all days, so that neighbours' suites are known.
 
+    A day without a folder is taken where pairs of the folders beside it were judged on it; without such pairs it is no
+    day of the source: named, it fails, and in a range it is left out with a word.
+
+    Args:
+        clock: tells which days are over.
+
     Raises:
-        Abort: when no day is named and the source holds none, or the range is empty.
+        Abort: no day is named and the source holds none, the range is empty, or a named day is not over or lies before
+            the first one.
     """
     ctx = StageContext(settings)
-    days = _chosen_days(ctx, day, first, last)
+    days = _chosen_days(ctx, day, first, last, clock().date())
     broken: set[str] = set()
+    for one, why in _not_to_take(ctx, days).items():
+        broken.add(one)
+        yield _failed(one, "ingest", why) if day is not None else _left_out(one, why)
+    if day is None and settings.source != "oro_api":
+        for one, why in _out_of_reach(ctx, clock().date(), before=first is None, after=last is None).items():
+            yield _left_out(one, why)
     for name, stage in daily_stages(settings):
         for one in days:
             if one in broken:
@@ -215,22 +243,53 @@ def _failed(day: str, stage: str, reason: str) -> Fact:
     return {"day": day, "stage": stage, "state": "failed", "summary": {}, "text": reason}
 
 
-def _chosen_days(ctx: StageContext, day: str | None, first: str | None, last: str | None) -> list[str]:
+def _left_out(day: str, why: str) -> Fact:
+    return {"day": day, "stage": "ingest", "state": "left out", "summary": {}, "text": why}
+
+
+def _not_to_take(ctx: StageContext, days: list[str]) -> dict[str, str]:
+    """The days that the source has no folder and no pair of -> why; of one that is published its stage says more."""
+    from trajectory_platform.lake import tables
+
+    if ctx.settings.source == "oro_api":  # fetching a day makes its folder
+        return {}
+    known = {one.isoformat() for one in ctx.source.days()} | set(ctx.lake.days(tables.RAW_TRACES))
+    missing = [day for day in days if day not in known]
+    return {day: why for day in missing if (why := daily.no_pairs_beside(ctx, day)) is not None}
+
+
+def _out_of_reach(ctx: StageContext, today: date, *, before: bool, after: bool) -> dict[str, str]:
+    """Folders that a range without a first or last day leaves out -> why."""
+    first = ctx.settings.first_day
+    early = [one for one in ctx.source.days() if before and one < first]
+    late = [one for one in ctx.source.days() if after and one >= today]
+    return {one.isoformat(): f"before the first day {first} (TRAJECTORY_PLATFORM_FIRST_DAY)" for one in early} | {
+        one.isoformat(): f"not over: it is {today} (UTC)" for one in late
+    }
+
+
+def _chosen_days(ctx: StageContext, day: str | None, first: str | None, last: str | None, today: date) -> list[str]:
     from trajectory_platform.lake import tables
 
     given = given_days(day, first, last)
+    assert_in_reach(ctx.settings, filter(None, given[:1]), today, running=False)
     if given[0] is not None:
         return [given[0].isoformat()]
+    if given[1] is not None and given[2] is not None:
+        some_days(given[1], given[2])
+    assert_in_reach(ctx.settings, filter(None, given[1:]), today, running=False)
     if ctx.settings.source == "oro_api":
-        return _days_to_fetch(ctx.settings, given[1], given[2])
-    present = ctx.source.days()
+        days = some_days(given[1] or ctx.settings.first_day, given[2] or today - timedelta(days=1))
+        return [one.isoformat() for one in days]
+    folders = ctx.source.days()
+    present = [one for one in folders if ctx.settings.first_day <= one < today]
     low = given[1] or (present[0] if present else None)
     high = given[2] or (present[-1] if present else None)
     if low is None or high is None:
-        raise Abort(f"no day folders in {ctx.settings.data_root}: set TRAJECTORY_PLATFORM_DATA_ROOT")
+        raise Abort(_no_folders(ctx, today))
     chosen = some_days(low, high)
     # a day can only have rows from its own folder and the two beside it
-    seen = {near for one in present for near in (one - timedelta(days=1), one, one + timedelta(days=1))}
+    seen = {near for one in folders for near in (one - timedelta(days=1), one, one + timedelta(days=1))}
     published = set(ctx.lake.days(tables.RAW_TRACES))
     kept = [one.isoformat() for one in chosen if one in seen or one.isoformat() in published]
     if not kept:
@@ -238,9 +297,9 @@ def _chosen_days(ctx: StageContext, day: str | None, first: str | None, last: st
     return kept
 
 
-def _days_to_fetch(settings: Settings, first: date | None, last: date | None) -> list[str]:
-    """Where days are fetched, any day that is over may be named; without one it is all of them."""
-    from trajectory_platform.stages.fetching import utc_now
-
-    days = some_days(first or settings.first_day, last or utc_now().date() - timedelta(days=1))
-    return [one.isoformat() for one in days]
+def _no_folders(ctx: StageContext, today: date) -> str:
+    """Why there is no day to take where none was named."""
+    root, first = ctx.settings.data_root, ctx.settings.first_day
+    if ctx.source.days():
+        return f"no day folder in {root} from {first} (TRAJECTORY_PLATFORM_FIRST_DAY) on that is over on {today} (UTC)"
+    return f"no day folders in {root}: set TRAJECTORY_PLATFORM_DATA_ROOT"
