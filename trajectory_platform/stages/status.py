@@ -19,8 +19,9 @@ from trajectory_platform.stages.checkpoints import NOT_IN_RECIPE, current_checkp
 from trajectory_platform.stages.context import StageContext, neighbours
 from trajectory_platform.stages.evaluations import EVALUATIONS
 from trajectory_platform.stages.fetching import utc_now
+from trajectory_platform.stages.folder_changes import Change, changes, root_missing
 from trajectory_platform.stages.text import shown
-from trajectory_platform.stages.triggers import INCOMPLETE, not_as_listed
+from trajectory_platform.stages.triggers import MISSING, not_as_listed, published
 from trajectory_platform.training.resume import PROGRESS
 
 if TYPE_CHECKING:
@@ -46,32 +47,39 @@ def lake_status(settings: Settings, *, clock: Callable[[], datetime] = utc_now) 
     """Per day how far it got, the newest checkpoint with its score, and the next step.
 
     A day in the source without any published table is ``late``; one with some tables is ``partial``; a
-    partition with retryable holes is ``incomplete``; one made with other settings than the present is ``stale``.
-    Changed folders and code are not looked for here: ``ingest`` finds them, and skips what is current.
+    partition with retryable holes is ``incomplete``; one made with other settings than the present is ``stale``; one
+    whose folder, inputs or retracted traces are others now is ``behind`` (``why``); one whose folder is there before it
+    ended is ``not over``. Folders are compared by what is cheap to ask (``folder_changes``). Changed code is not looked
+    for here: ``ingest`` finds it, and skips what is current.
 
     Args:
         clock: decides which incomplete days wait for the API (``waits_until``) and which are due.
     """
     ctx = StageContext(settings)
     source_days = [day.isoformat() for day in ctx.source.days()]
-    published = {table.name: set(ctx.lake.days(table)) for table in _CHAIN}
-    sound = {table.name: {one.day: one for one in ctx.lake.manifests(table)} for table in _CHAIN}
+    there = {table.name: set(ctx.lake.days(table)) for table in _CHAIN}
+    sound = published(ctx)
+    changed = changes(ctx, sound)
+    today = clock().date().isoformat()
     expected = _expected_settings(settings)
     days = []
-    for day in sorted(set(source_days).union(*published.values())):
-        done = [table.name for table in _CHAIN if day in published[table.name]]
+    for day in sorted(set(source_days).union(*there.values())):
+        done = [table.name for table in _CHAIN if day in there[table.name]]
         corpus = sound["axis_a_corpus"].get(day)
         summary = (corpus.summary if corpus else None) or {}
         open_tables = [name for name in done if day not in sound[name] or not sound[name][day].complete]
         stale = any(_made_otherwise(sound[name][day], expected[name]) for name in done if day in sound[name])
-        whole = "incomplete" if open_tables else "stale" if stale else "complete"
+        whole = "behind" if day in changed else "incomplete" if open_tables else "stale" if stale else "complete"
         state = whole if len(done) == len(_CHAIN) else "partial" if done else "late"
+        if day >= today:
+            state = "not over"
         days.append(
             {
                 "day": day,
                 "state": state,
                 "missing": [table.name for table in _CHAIN if table.name not in done],
                 "in_source": day in source_days,
+                "why": changed[day].text if day in changed else None,
                 "input": summary.get("input"),
                 "accepted": summary.get("accepted"),
                 "rejected": summary.get("rejected"),
@@ -81,14 +89,15 @@ def lake_status(settings: Settings, *, clock: Callable[[], datetime] = utc_now) 
             }
         )
     checkpoint = newest_checkpoint(ctx)
-    step, because = _next_step(ctx, days, clock())
+    missing_root = settings.data_root if root_missing(ctx) else None
+    step, because = _next_step(ctx, days, changed, clock())
     return {
         "lake": settings.lake_uri,
         "source": settings.data_root,
         "days": days,
         "newest_checkpoint": checkpoint,
         "under_way": under_way(settings),
-        "warnings": _warnings(settings, sound["judged_traces"]),
+        "warnings": _warnings(settings, sound["judged_traces"], missing_root),
         "next": step,
         "because": because,
     }
@@ -111,14 +120,16 @@ def _waits_until(ctx: StageContext, raw: Manifest | None, now: datetime) -> str 
     return report.next_look.isoformat(timespec="minutes") if same else None
 
 
-def _warnings(settings: Settings, judged: Mapping[str, Manifest]) -> list[str]:
-    """What is worth a word about days that went well; days that share it share one sentence."""
+def _warnings(settings: Settings, judged: Mapping[str, Manifest], missing_root: str | None) -> list[str]:
+    """What is worth a word beside the days; days that share it share one sentence."""
+    told = [f"TRAJECTORY_PLATFORM_DATA_ROOT: {missing_root} is no folder"] if missing_root else []
     poor = sorted(day for day, manifest in judged.items() if judged_without(manifest))
     if not poor:
-        return []
+        return told
     which = poor[0] if len(poor) == 1 else f"{len(poor)} days from {poor[0]} to {poor[-1]}"
     place = catalogue_place(settings.data_root)
-    return [f"{which}: no product catalogue, most traces are unscorable (no_catalogue); put it at {place} and ingest"]
+    lost = f"{which}: no product catalogue, most traces are unscorable (no_catalogue); put it at {place} and ingest"
+    return [*told, lost]
 
 
 def _expected_settings(settings: Settings) -> dict[str, dict[str, Any]]:
@@ -188,7 +199,8 @@ def render_status(facts: dict[str, Any]) -> str:
         counts = "" if day["input"] is None else f"{day['input']} traces, {day['accepted']} accepted"
         missing = f"missing {', '.join(day['missing'])}" if day["missing"] else ""
         waits = f", waits until {day['waits_until']}" if day["waits_until"] else ""
-        lines.append(f"{day['day']}  {day['state']:<10} {counts}{missing}{waits}")
+        why = f"; {day['why']}" if day["why"] else ""
+        lines.append(f"{day['day']}  {day['state']:<10} {counts}{missing}{waits}{why}")
     checkpoint = facts["newest_checkpoint"]
     if facts["days"]:
         lines.append("")
@@ -242,19 +254,37 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _next_step(ctx: StageContext, days: list[dict[str, Any]], now: datetime) -> tuple[str, str | None]:
+def _next_step(
+    ctx: StageContext, days: list[dict[str, Any]], changed: Mapping[str, Change], now: datetime
+) -> tuple[str, str | None]:
     """(the command to run next, or that there is none; what it would mend)."""
     from trajectory_platform.training.recipe import load_recipe
 
-    waiting = [day["waits_until"] for day in days if day["waits_until"]]
-    open_days = [
-        day["day"] for day in days if day["in_source"] and day["state"] != "complete" and not day["waits_until"]
-    ]
     if not days:
         return "no days yet: 'trajectory-platform arena simulate --out DIR' or set TRAJECTORY_PLATFORM_DATA_ROOT", None
+    lost = [day for day, why in changed.items() if why.gone]
+    if lost and root_missing(ctx):
+        return f"set TRAJECTORY_PLATFORM_DATA_ROOT: {ctx.settings.data_root} is no folder", None
+    waiting = [day["waits_until"] for day in days if day["waits_until"]]
+    over = [day for day in days if day["state"] != "not over"]
+    open_days = [
+        day["day"]
+        for day in over
+        if (day["in_source"] or day["state"] == "behind")
+        and day["state"] != "complete"
+        and not day["waits_until"]
+        and day["day"] >= ctx.settings.first_day.isoformat()
+        and day["day"] not in lost  # its folder must come back first
+    ]
     if open_days:
         return f"trajectory-platform ingest --from {open_days[0]} --to {open_days[-1]}", None
-    newest = days[-1]["day"]
+    if lost:
+        which = sorted(lost)
+        return f"bring the raw folders back below {ctx.settings.data_root}", f"{which[0]}: {changed[which[0]].text}"
+    made = [day["day"] for day in over if tables.AXIS_A_CORPUS.name not in day["missing"]]
+    if not made:
+        return "nothing yet: no day of the source is over and in the partitions", None
+    newest = made[-1]
     recipe = load_recipe(ctx.settings.recipe).resolved(ctx.settings.seed)
     stages = recipe.names()
     tried = {
@@ -273,21 +303,22 @@ def _next_step(ctx: StageContext, days: list[dict[str, Any]], now: datetime) -> 
     done = f"recipe {shown(recipe.name)} was trained on {newest} as far as it could, evaluated and traced"
     if waiting:
         return f"nothing before {min(waiting)}: the API has not published all of {len(waiting)} days yet", done
-    if others := _not_reconciled(ctx, now):
-        named = f"not as the source lists them: {', '.join(others)}; a folder also has pairs of the days beside it"
-        known = {day["day"] for day in days if day["in_source"]} | {others[0]}
-        read = [day for day in neighbours(others[0]) if day in known]  # those beside it are made of its problems too
-        return f"trajectory-platform ingest --from {read[0]} --to {read[-1]}", named
-    return "nothing: everything is ingested", done
+    beside = _without_folder(ctx, now)
+    note = "".join(f"; {day} has no folder, pairs of the folder beside it may have been judged on it" for day in beside)
+    return "nothing: everything is ingested", f"{done}{note}"
 
 
-def _not_reconciled(ctx: StageContext, now: datetime) -> list[str]:
-    """The days that the check ``source_is_reconciled`` names without looking into folders, but those that wait.
+def _without_folder(ctx: StageContext, now: datetime) -> list[str]:
+    """Unpublished days that have no folder, but one beside it with pairs that were judged on another day.
 
-    Pairs of a folder that were judged on the day before or after it belong to that day, which may have no folder.
+    They may be ingested, but nothing is missing while their folder has not come: with a few pairs of its neighbours
+    such a day would be the newest of the corpus.
     """
     over = [day.isoformat() for day in days_between(ctx.settings.first_day, now.date() - timedelta(days=1))]
-    return [day for day, why in not_as_listed(ctx, over).items() if why.kind != INCOMPLETE]
+    folders = {day.isoformat() for day in ctx.source.days()}
+    moved = {one.day for one in ctx.lake.manifests(tables.RAW_TRACES) if one.summary.get("moved_out")}
+    listed = not_as_listed(ctx, over).items()
+    return [day for day, why in listed if why.kind == MISSING and day not in folders and moved & {*neighbours(day)}]
 
 
 def _recorded(recipe: Recipe, stage: str) -> Any:

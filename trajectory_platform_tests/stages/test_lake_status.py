@@ -7,14 +7,18 @@ import shutil
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from trajectory_platform.lake import tables
 from trajectory_platform.output import report_days
+from trajectory_platform.settings import Settings
+from trajectory_platform.sources.files import FileSource
 from trajectory_platform.stages import daily, status, triggers
 from trajectory_platform.stages.context import StageContext
 from trajectory_platform.stages.plain import ingest_days
+from trajectory_platform.stages.retraction import retract
 from trajectory_platform.stages.status import lake_status, render_status, under_way
 from trajectory_platform.stages.training_stages import train_stage, training_of
 from trajectory_platform.training.resume import PROGRESS
@@ -50,10 +54,10 @@ def test_states_and_next_steps(tmp_path: Path) -> None:
     assert DAYS[0] in text and "no rows" not in text
 
 
-def test_the_next_step_is_the_day_that_the_check_of_the_source_names(
+def test_a_day_that_has_only_pairs_of_its_neighbours_is_named_and_not_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pairs of the last folder were judged on the day after it, which has no folder."""
+    """Pairs of the last folder were judged on the day after it, which has no folder: so ends a fresh demo."""
     settings = settings_for(make_days(tmp_path / "days", days=3, traces=30), tmp_path / "lake", recipe="smoke")
     ingest(settings, DAYS[:3])
     ctx = StageContext(settings)
@@ -63,13 +67,83 @@ def test_the_next_step_is_the_day_that_the_check_of_the_source_names(
     now = datetime(2026, 5, 6, 12, tzinfo=UTC)
     facts = lake_status(settings, clock=lambda: now)
     assert list(triggers.unreconciled(ctx, DAYS, None)) == DAYS[3:]
-    assert facts["next"] == f"trajectory-platform ingest --from {DAYS[2]} --to {DAYS[3]}"
-    assert DAYS[3] in facts["because"]
+    assert facts["next"] == "nothing: everything is ingested"
+    assert f"{DAYS[3]} has no folder" in facts["because"]
     during = lake_status(settings, clock=lambda: now.replace(day=5))
-    assert during["next"] == "nothing: everything is ingested", "a day that is not over is no partition yet"
+    assert during["next"] == "nothing: everything is ingested"
+    assert DAYS[3] not in during["because"], "a day that is not over is no partition yet"
     ingest(settings, DAYS[2:])
     assert list(triggers.unreconciled(ctx, DAYS, None)) == []
     assert lake_status(settings, clock=lambda: now)["next"] == "nothing: everything is ingested"
+
+
+def states(settings: Settings, **how: Any) -> list[tuple[str, str, str | None]]:
+    return [(day["day"], day["state"], day["why"]) for day in lake_status(settings, **how)["days"]]
+
+
+def test_a_published_day_that_is_not_as_its_folder_is_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of older days, and without reading folders that nobody wrote to."""
+    settings = settings_for(make_days(tmp_path / "days", traces=20), tmp_path / "lake", recipe="smoke")
+    ingest(settings)
+    assert {state for _, state, _ in states(settings)} == {"complete"}
+    asked: list[str] = []
+    real = FileSource.digest
+    monkeypatch.setattr(FileSource, "digest", lambda self, day: asked.append(day.isoformat()) or real(self, day))
+    listing = tmp_path / "days" / DAYS[0] / "runs.jsonl"
+    later = listing.stat().st_mtime + 3600
+    os.utime(listing, (later, later))
+    assert {state for _, state, _ in states(settings)} == {"complete"}, "another time is no other folder"
+    assert asked == DAYS[:1]
+    listing.write_text("".join(listing.read_text().splitlines(keepends=True)[:-1]))
+    os.utime(listing, (later, later))
+    said = f"the folder {DAYS[0]} changed since raw_traces of {{}} was made"
+    assert [why for _, _, why in states(settings)] == [*(said.format(day) for day in DAYS[:2]), None, None]
+    facts = lake_status(settings)
+    assert facts["next"] == f"trajectory-platform ingest --from {DAYS[0]} --to {DAYS[1]}"
+    assert f"{DAYS[0]}  behind" in render_status(facts) and said.format(DAYS[0]) in render_status(facts)
+    ingest(settings)
+    assert {state for _, state, _ in states(settings)} == {"complete"}
+
+
+def test_a_folder_that_came_later_is_seen_and_one_that_went_is_asked_for(tmp_path: Path) -> None:
+    settings = settings_for(make_days(tmp_path / "days", traces=20), tmp_path / "lake", recipe="smoke")
+    kept = (tmp_path / "days" / DAYS[3]).rename(tmp_path / "kept")
+    ingest(settings)
+    kept.rename(tmp_path / "days" / DAYS[3])
+    assert [state for _, state, _ in states(settings)] == ["complete", "complete", "behind", "behind"]
+    ingest(settings)
+    shutil.rmtree(tmp_path / "days" / DAYS[3])
+    facts = lake_status(settings)
+    gone = f"the folder {DAYS[3]} is gone"
+    assert states(settings)[2:] == [(DAYS[2], "behind", gone), (DAYS[3], "behind", gone)]
+    assert facts["next"] == f"bring the raw folders back below {settings.data_root}" and gone in facts["because"]
+
+
+def test_a_day_with_withdrawn_traces_is_behind(tmp_path: Path) -> None:
+    settings = settings_for(make_days(tmp_path / "days", days=2, traces=20), tmp_path / "lake", recipe="smoke")
+    ingest(settings, DAYS[:2])
+    ctx = StageContext(settings)
+    trace = ctx.lake.read(tables.TRAJECTORIES, DAYS[:1], columns=["trace_id"]).column(0)[0].as_py()
+    retract(ctx, trace, reason="asked for", at=datetime(2026, 5, 6, tzinfo=UTC))
+    assert [(day, state) for day, state, _ in states(settings)] == [(DAYS[0], "behind"), (DAYS[1], "complete")]
+    assert lake_status(settings)["next"] == f"trajectory-platform ingest --from {DAYS[0]} --to {DAYS[0]}"
+
+
+def test_a_root_that_is_no_folder_is_said(tmp_path: Path) -> None:
+    settings = settings_for(make_days(tmp_path / "days", days=1, traces=20), tmp_path / "lake", recipe="smoke")
+    ingest(settings, DAYS[:1])
+    facts = lake_status(settings.model_copy(update={"data_root": "/nope"}))
+    assert [day["state"] for day in facts["days"]] == ["behind"]
+    assert facts["next"] == "set TRAJECTORY_PLATFORM_DATA_ROOT: /nope is no folder"
+    assert facts["warnings"] == ["TRAJECTORY_PLATFORM_DATA_ROOT: /nope is no folder"]
+
+
+def test_a_folder_of_a_day_that_runs_is_not_over_and_no_next_step(tmp_path: Path) -> None:
+    settings = settings_for(make_days(tmp_path / "days", days=2, traces=20), tmp_path / "lake", recipe="smoke")
+    noon = datetime(2026, 5, 3, 12, tzinfo=UTC)
+    list(ingest_days(settings, None, None, None, clock=lambda: noon))
+    assert [state for _, state, _ in states(settings, clock=lambda: noon)] == ["complete", "not over"]
+    assert lake_status(settings, clock=lambda: noon)["next"].endswith(f"--as-of {DAYS[0]}")
 
 
 def test_a_training_that_lives_is_under_way_and_a_killed_one_is_not(tmp_path: Path) -> None:
