@@ -66,7 +66,7 @@ def write_rows(
 
 
 def report_days(results: Any, as_json: bool, lines: Callable[[dict[str, Any]], Iterable[str]] | None = None) -> None:
-    """Print facts of ``stages.plain`` as they come; exit code 1 when a day failed.
+    """Print facts of ``stages.plain`` as they come; exit code 1 when a day failed, or is another's to fetch now.
 
     Args:
         lines: how a fact is told to people; None is one line with its text. Stages that the recipe does not have are
@@ -77,7 +77,7 @@ def report_days(results: Any, as_json: bool, lines: Callable[[dict[str, Any]], I
     failed = False
     outside: list[str] = []
     for fact in results:
-        failed = failed or fact["state"] == "failed"
+        failed = failed or fact["state"] in ("failed", "busy")
         if as_json:
             print_json(fact)
         elif fact["text"] == OUTSIDE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,7 +32,7 @@ def fetch(
 
     Interrupted or run twice, it goes on where it ended. Days that are not final are looked at again by --open.
     """
-    from trajectory_platform.stages.fetching import fetch_days
+    from trajectory_platform.stages.fetching import fetch_days, nothing_due
     from trajectory_platform.stages.progress import day_bars
 
     if sum((day is not None, first is not None or last is not None, only_open)) > 1:
@@ -42,8 +43,13 @@ def fetch(
             f"source is 'files'; this asks {chosen.api_base} all the same (TRAJECTORY_PLATFORM_API_BASE)", err=True
         )
     with said_when_interrupted(lambda: STOPPED.format("fetch")), day_bars("fetching") as advance:
-        found = fetch_days(chosen, day, first, last, only_open=only_open, clock=_clock(at), progress=advance)
-        report_days(found, as_json, _lines)
+        clock = _clock(at)
+        found = iter(fetch_days(chosen, day, first, last, only_open=only_open, clock=clock, progress=advance))
+        one = next(found, None)
+        if one is not None:
+            report_days(chain([one], found), as_json, _lines)
+        elif not as_json:
+            typer.echo(nothing_due(chosen, clock))
 
 
 def _lines(fact: dict[str, Any]) -> Iterable[str]:

@@ -112,7 +112,8 @@ def sql(
 
     from trajectory_platform.lake.query import sql as run_sql
 
-    table = run_sql(open_lake(), query, sealed_reason=sealed, at=datetime.now(UTC), max_rows=limit)
+    lake = open_lake()
+    table = run_sql(lake, query, sealed_reason=sealed, at=datetime.now(UTC), max_rows=limit)
     if as_json:
         for row in table.to_pylist():
             print_json({name: _json_value(value) for name, value in row.items()})
@@ -121,11 +122,11 @@ def sql(
 
         typer.echo(render_table(table))
         if sealed is None:
-            typer.echo(
-                "rows of sealed problems, and of days without leak clusters yet, are left out; "
-                "--sealed REASON reads them too",
-                err=True,
-            )
+            from trajectory_platform.lake.sealing import sealed as known_seal
+
+            left = "rows of sealed problems, and of days without leak clusters yet, are left out; --sealed REASON reads"
+            none = "nothing is left out: no leak clusters yet, or none of them can be sealed"
+            typer.echo(none if known_seal(lake) is None else f"{left} them too", err=True)
 
 
 def _iso(day: str | None) -> str | None:

@@ -17,7 +17,7 @@ from trajectory_platform.errors import Abort, RetryLater
 from trajectory_platform.escaping import escaped
 from trajectory_platform.identity import day_ranges, days_between
 from trajectory_platform.settings import Settings
-from trajectory_platform.stages.context import StageContext
+from trajectory_platform.stages.context import StageContext, some_days
 from trajectory_platform.stages.run_causes import causes
 from trajectory_platform.stages.triggers import INCOMPLETE, behind, local_digest, near_source, published
 
@@ -60,13 +60,14 @@ def chosen_days(settings: Settings, first: str | None, last: str | None, now: da
         again: also the days that are current.
 
     Raises:
-        Abort: no day of the range is over, or a word is no day.
+        Abort: the range is empty, no day of it is over, or a word is no day.
     """
     try:
         low = date.fromisoformat(first) if first else settings.first_day
         high = date.fromisoformat(last) if last else low + timedelta(days=FIRST_DAYS - 1)
     except ValueError as error:
         raise Abort(f"{error}: write days as YYYY-MM-DD") from None
+    some_days(low, high)
     over = now.astimezone(UTC).date() - timedelta(days=1)
     days = [day.isoformat() for day in days_between(max(low, settings.first_day), min(high, over))]
     if not days:

@@ -241,6 +241,18 @@ def _unreachable(settings: Settings, error: RetryLater) -> str | None:
     return None
 
 
+def nothing_due(settings: Settings, clock: Callable[[], datetime] = utc_now) -> str:
+    """What is told where ``--open`` found no day to look at: when the next one is."""
+    from trajectory_platform.sources.oro_api import ApiAccess, open_days
+
+    yesterday = clock().date() - timedelta(days=1)
+    found = open_days(ApiAccess.of(settings), first=settings.first_day, last=yesterday, clock=clock)
+    looks = sorted((one.due, one.day) for one in found if one.due is not None)
+    if not looks:
+        return "nothing is due: every day that is over is final"
+    return f"nothing is due: the next look is at {looks[0][1]}, from {looks[0][0]:%Y-%m-%d %H:%M} UTC on"
+
+
 def _open_days(settings: Settings, clock: Callable[[], datetime]) -> list[str]:
     from trajectory_platform.sources.oro_api import ApiAccess, is_due, open_days
 

@@ -190,13 +190,14 @@ def fetch_lines(summary: Mapping[str, Any]) -> list[str]:
         "match": "as many as the subnet counts",
         "unknown": "the subnet's own count is not known yet",
     }
-    counted = said.get(
-        summary["reconciliation"], f"{distinct:,} distinct ones, where the subnet counts {expected or 0:,}"
+    # the subnet counts a problem once for an agent version, however many of its runs were judged on it
+    counted = f"{distinct:,} distinct pairs of agent version and problem, " + said.get(
+        summary["reconciliation"], f"where the subnet counts {expected or 0:,}"
     )
     here = f"{summary['fetched']:,} artifacts here, {summary['bytes'] / 1e6:,.1f} MB"
     new = f"{summary['fetched_now']:,} of them new" if summary["fetched_now"] else "none of them new"
     lines = [
-        f"{pairs:,} pairs of run and problem judged that day, {counted}",
+        f"{pairs:,} pairs of run and problem judged that day: {counted}",
         f"{here}: {new}, {summary['requests']:,} requests, look {summary['looks']:,}",
     ]
     holes = ", ".join(f"{re.sub('[_:]', ' ', name)} {count:,}" for name, count in summary["holes"].items() if count)

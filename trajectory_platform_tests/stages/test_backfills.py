@@ -119,6 +119,8 @@ def test_only_days_that_are_not_current_are_chosen(days: Path, tmp_path: Path) -
     assert chosen_days(settings, DAYS[0], DAYS[3], NOW, again=True).wanted == DAYS
     with pytest.raises(Abort, match="no day from 2026-06-01"):
         chosen_days(settings, "2026-06-01", "2026-06-03", NOW, again=False)
+    with pytest.raises(Abort, match="empty range 2026-05-03 to 2026-05-02"):
+        chosen_days(settings, DAYS[1], DAYS[0], NOW, again=False)
     with pytest.raises(Abort, match="YYYY-MM-DD"):
         chosen_days(settings, "yesterday", None, NOW, again=False)
 
