@@ -131,9 +131,9 @@ def test_the_next_step_is_nothing_only_when_the_run_ended(trained: Settings, act
     told = lake_status(trained.model_copy(update={"recipe": other}))
     assert told["because"] == "recipe other: no sft checkpoint yet"
     later = DAYS[2]
-    publish(StageContext(trained), tables.RAW_TRACES, later, [])
+    publish(StageContext(trained), tables.AXIS_A_CORPUS, later, [])
     facts = lake_status(trained)
-    StageContext(trained).lake.invalidate(tables.RAW_TRACES, later)
+    StageContext(trained).lake.invalidate(tables.AXIS_A_CORPUS, later)
     assert facts["next"] == f"trajectory-platform train sft --as-of {later}"
     assert facts["because"] == f"recipe recipe: sft has older checkpoints, none as of {later}"
 
