@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "trajectory_platform"
 FILES = (
     *sorted((PACKAGE / "traces").glob("*.py")),
     PACKAGE / "jsontext.py",
+    PACKAGE / "sources" / "container.py",
     PACKAGE / "sources" / "stores.py",
     PACKAGE / "lake" / "object_store.py",  # what an answer of an object store means
 )

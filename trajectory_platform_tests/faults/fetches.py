@@ -31,7 +31,8 @@ class Served:
 
     def fetch(self, moment: datetime, **how: Any) -> Any:
         self.server.clock.set(moment)
-        words = ("--from", "2026-05-02", "--to", LAST, "--at", moment.isoformat(), "--json")
+        last = min(LAST, moment.date().isoformat())  # days that have not begun are refused
+        words = ("--from", "2026-05-02", "--to", last, "--at", moment.isoformat(), "--json")
         return self.bench.run("fetch", *words, **how)
 
 
