@@ -28,15 +28,17 @@ def problems_inside(data: bytes, limits: Limits) -> dict[str, bool]:
         body = content.strip()
         if b"\n" not in body and b'"dialogue"' not in body and b'"messages"' not in body:
             return {}  # one dialogue, which need not be parsed for this
-        records = list(read_records(content, limits))
+        records = read_records(data, limits)
     except RejectRow:
         return {}
     found: dict[str, bool] = {}
-    for record in records if len(records) > 1 else ():
+    count = 0
+    for record in records:
+        count += 1
         if record.problem_id is not None:
             name = safe_id(record.problem_id)
             found[name] = found.get(name, False) or (record.reject is None and record.steps is not None)
-    return found
+    return found if count > 1 else {}
 
 
 def settle(queue: WantedQueue, day: date) -> None:

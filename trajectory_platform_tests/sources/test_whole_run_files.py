@@ -78,6 +78,13 @@ def test_what_lies_inside_is_what_ingestion_reads(data: bytes, inside: dict[str,
     assert problems_inside(data, Limits()) == inside
 
 
+def test_a_file_may_be_larger_than_what_is_stored_of_it() -> None:
+    stored = gzip.compress(WHOLE)
+    assert len(stored) < len(WHOLE)
+    assert problems_inside(stored, Limits(max_artifact_bytes=len(stored))) == BOTH
+    assert problems_inside(gzip.compress(stored), Limits()) == {}, "a gzip file inside another is no file of lines"
+
+
 @pytest.fixture
 def fake() -> Iterator[FakeOro]:
     """One run with three problems; only the first has a file."""
