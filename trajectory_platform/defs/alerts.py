@@ -3,7 +3,6 @@
 # No `from __future__ import annotations` here: Dagster reads the context annotation of a body and refuses text.
 
 import json
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -21,6 +20,7 @@ from trajectory_platform.defs.schedules import Clock
 from trajectory_platform.settings import Settings
 from trajectory_platform.stages.alert_text import Alert, cause_of
 from trajectory_platform.stages.alerts import Memory, Send, deliver, targets
+from trajectory_platform.stages.run_causes import DAY, FAILURE
 
 _POLL_S = 60
 _BATCH = 100
@@ -28,8 +28,6 @@ _OVERLAP_S = 600.0
 _LOOKED = "looked"  # beside the failures that were told: when the sensor looked last
 _WILL_RETRY = "dagster/will_retry"
 _OF_ASSETS = "__ASSET_JOB"  # the job of every backfill, and of what a person materialises by hand
-_FAILURE = "dagster._core.definitions.events.Failure: "
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")  # by which `day_runs` names its reasons in the metadata of a failure
 _NAMED, _STEPS = 3, 10
 
 
@@ -191,8 +189,8 @@ def _failures(instance: dg.DagsterInstance, run_id: str) -> list[tuple[str, str,
         while error is not None and error.cause is not None:
             error = error.cause
         told = data.user_failure_data.metadata if data is not None and data.user_failure_data is not None else {}
-        reasons = {name: str(value.value) for name, value in told.items() if _DAY.fullmatch(name)}
-        why = error.message.strip().removeprefix(_FAILURE) if error is not None else "failed"
+        reasons = {name: str(value.value) for name, value in told.items() if DAY.fullmatch(name)}
+        why = error.message.strip().removeprefix(FAILURE) if error is not None else "failed"
         found.append((entry.step_key or "", why, reasons))
     return found
 

@@ -11,7 +11,7 @@ from trajectory_platform.sources.fetch_report import FINAL, NO_USABLE_ID, OPEN, 
 from trajectory_platform.sources.oro_client import MAX_SKEW_S
 from trajectory_platform.sources.oro_found import Found
 from trajectory_platform.sources.run_labels import run_labels
-from trajectory_platform.sources.wanted import IN_WHOLE_FILE, Row
+from trajectory_platform.sources.wanted import IN_WHOLE_FILE, UNUSED, Row
 
 PAUSE = timedelta(minutes=10)  # before what failed, or a look that ended early, is tried again
 _LOOKS_WHEN_SHORT = 3  # the subnet counts pairs of agents that its public lists do not show: no reason to look for ever
@@ -146,7 +146,7 @@ def _is_hole(row: Row) -> bool:
         return row.reason in NO_USABLE_ID
     if row.state != "gone" or row.reason == IN_WHOLE_FILE:
         return False
-    return row.rank < 2 or str(row.reason).startswith("given_up")
+    return row.rank < UNUSED or str(row.reason).startswith("given_up")
 
 
 def _warnings(look: Look, found: Found, distinct: int) -> list[str]:

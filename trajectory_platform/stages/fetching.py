@@ -19,7 +19,7 @@ from trajectory_platform.settings import Settings
 from trajectory_platform.stages.context import StageContext, StageResult, assert_in_reach, given_days, some_days, window
 
 if TYPE_CHECKING:
-    from trajectory_platform.sources.oro_api import FetchReport
+    from trajectory_platform.sources.oro_api import FetchReport, OpenDay
     from trajectory_platform.sources.oro_client import OroClient
 
 STAGE = "fetched_day"
@@ -243,22 +243,24 @@ def _unreachable(settings: Settings, error: RetryLater) -> str | None:
 
 def nothing_due(settings: Settings, clock: Callable[[], datetime] = utc_now) -> str:
     """What is told where ``--open`` found no day to look at: when the next one is."""
-    from trajectory_platform.sources.oro_api import ApiAccess, open_days
-
-    yesterday = clock().date() - timedelta(days=1)
-    found = open_days(ApiAccess.of(settings), first=settings.first_day, last=yesterday, clock=clock)
-    looks = sorted((one.due, one.day) for one in found if one.due is not None)
+    looks = sorted((one.due, one.day) for one in _to_look_at(settings, clock) if one.due is not None)
     if not looks:
         return "nothing is due: every day that is over is final"
     return f"nothing is due: the next look is at {looks[0][1]}, from {looks[0][0]:%Y-%m-%d %H:%M} UTC on"
 
 
 def _open_days(settings: Settings, clock: Callable[[], datetime]) -> list[str]:
-    from trajectory_platform.sources.oro_api import ApiAccess, is_due, open_days
+    from trajectory_platform.sources.oro_api import is_due
 
-    yesterday = clock().date() - timedelta(days=1)  # a day is looked at once it is over
-    found = open_days(ApiAccess.of(settings), first=settings.first_day, last=yesterday, clock=clock)
-    return [one.day.isoformat() for one in found if is_due(one, clock())]
+    return [one.day.isoformat() for one in _to_look_at(settings, clock) if is_due(one, clock())]
+
+
+def _to_look_at(settings: Settings, clock: Callable[[], datetime]) -> list[OpenDay]:
+    """The days that are over and not final, now or later."""
+    from trajectory_platform.sources.oro_api import ApiAccess, open_days
+
+    yesterday = clock().date() - timedelta(days=1)
+    return open_days(ApiAccess.of(settings), first=settings.first_day, last=yesterday, clock=clock)
 
 
 def _named_days(

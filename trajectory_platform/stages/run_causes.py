@@ -11,8 +11,8 @@ from trajectory_platform.errors import Abort
 from trajectory_platform.identity import days_between
 
 MAX_RUNS, MAX_PAGES, MAX_CAUSE = 100, 10, 400
-_FAILURE = "dagster._core.definitions.events.Failure: "
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")  # by which a failure names its reasons, and a run its days
+FAILURE = "dagster._core.definitions.events.Failure: "
+DAY = re.compile(r"\d{4}-\d{2}-\d{2}")  # by which a failure names its reasons, and a run its days
 _RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 
 _LOG = """query Log($id: ID!, $cursor: String) { logsForRun(runId: $id, afterCursor: $cursor, limit: 1000) { __typename
@@ -56,18 +56,18 @@ def _failures(ask: Callable[[str, dict[str, Any]], dict[str, Any]], run: str) ->
 def _reasons(failure: Mapping[str, Any], tags: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Day -> reason; one that names no day is the reason of every day of its run."""
     entries = (failure.get("failureMetadata") or {}).get("metadataEntries") or ()
-    told = {one["label"]: one["text"] for one in entries if _DAY.fullmatch(one["label"]) and one.get("text")}
+    told = {one["label"]: one["text"] for one in entries if DAY.fullmatch(one["label"]) and one.get("text")}
     if told:
         return told
     error = failure.get("error") or {}
     innermost = [error, *(error.get("causes") or ())][-1]
-    why = str(innermost.get("message") or "failed").strip().removeprefix(_FAILURE)
+    why = str(innermost.get("message") or "failed").strip().removeprefix(FAILURE)
     return dict.fromkeys(_days({tag["key"]: tag["value"] for tag in tags}), why)
 
 
 def _days(tags: Mapping[str, str]) -> list[str]:
     first, last = (tags.get(name, "") for name in _RANGE)
-    if _DAY.fullmatch(first) and _DAY.fullmatch(last):
+    if DAY.fullmatch(first) and DAY.fullmatch(last):
         return [day.isoformat() for day in days_between(date.fromisoformat(first), date.fromisoformat(last))]
     day = tags.get("dagster/partition", "")
-    return [day] if _DAY.fullmatch(day) else []
+    return [day] if DAY.fullmatch(day) else []

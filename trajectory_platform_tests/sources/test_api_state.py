@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +15,7 @@ from trajectory_platform.sources.api_state import ApiState
 from trajectory_platform.sources.day_fetch import DayFetch
 from trajectory_platform.sources.oro_api import open_days
 from trajectory_platform.sources.request_limiter import RequestLimiter
-from trajectory_platform_tests.sources.oro_fake import FakeOro, serving
+from trajectory_platform_tests.sources.oro_fake import serving
 from trajectory_platform_tests.sources.test_oro_api import (
     ALL,
     DAY,
@@ -31,17 +30,6 @@ from trajectory_platform_tests.sources.test_oro_api import (
     names,
     small_world,
 )
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeOro]:
-    with serving(small_world()) as server:
-        yield server
-
-
-@pytest.fixture
-def setup(fake: FakeOro, tmp_path: Path) -> Setup:
-    return Setup(fake, tmp_path)
 
 
 def test_a_day_that_is_final_in_one_data_root_is_not_for_another(setup: Setup, tmp_path: Path) -> None:

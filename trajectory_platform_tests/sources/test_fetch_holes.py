@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from trajectory_platform.sources.oro_api import ApiAccess, is_due, open_days
-from trajectory_platform_tests.sources.oro_fake import FakeOro, serving
+from trajectory_platform_tests.sources.oro_fake import FakeOro
 from trajectory_platform_tests.sources.test_oro_api import (
     DAY,
     P1,
@@ -20,14 +19,7 @@ from trajectory_platform_tests.sources.test_oro_api import (
     Setup,
     a_result,
     an_entry,
-    small_world,
 )
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeOro]:
-    with serving(small_world()) as server:
-        yield server
 
 
 @pytest.mark.parametrize("problem", ["a/b", "..", "a.b", "\u00e9", "x" * 500, None])

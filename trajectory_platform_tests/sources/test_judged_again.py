@@ -21,7 +21,7 @@ from trajectory_platform.arena.simulate import simulate
 from trajectory_platform.errors import RetryLater
 from trajectory_platform.sources.fetch_report import FetchReport
 from trajectory_platform.sources.oro_api import ApiAccess, fetch_day, is_due, open_client, open_days
-from trajectory_platform_tests.sources.oro_fake import FakeOro, Fault, a_qualifier, error, serving
+from trajectory_platform_tests.sources.oro_fake import FakeOro, Fault, a_qualifier, error
 from trajectory_platform_tests.sources.test_oro_api import (
     ALL,
     DAY,
@@ -36,7 +36,6 @@ from trajectory_platform_tests.sources.test_oro_api import (
     a_run,
     an_entry,
     names,
-    small_world,
 )
 
 ONE, TWO, THREE = (date(2026, 5, day) for day in (2, 3, 4))
@@ -135,12 +134,6 @@ def test_both_days_end_correct_in_whatever_order_they_are_looked_at(looks: Looks
 
 
 # ---------------------------------------------------------------------------------------------- by hand
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeOro]:
-    with serving(small_world()) as server:
-        yield server
 
 
 def judged_again(*pairs: tuple[str, str]) -> list[dict[str, Any]]:

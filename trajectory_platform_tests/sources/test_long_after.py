@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from multiprocessing import get_context
 from pathlib import Path
@@ -19,7 +18,7 @@ from trajectory_platform.sources.oro_answers import http_date, read_json
 from trajectory_platform.sources.oro_api import ApiAccess, is_due, open_days
 from trajectory_platform.sources.raw_day_writer import RawDayWriter
 from trajectory_platform.sources.request_limiter import RequestLimiter
-from trajectory_platform_tests.sources.oro_fake import FakeOro, Fault, World, a_qualifier, a_race, serving
+from trajectory_platform_tests.sources.oro_fake import FakeOro, Fault, World, a_qualifier, a_race
 from trajectory_platform_tests.sources.test_oro_api import (
     DAY,
     P1,
@@ -31,23 +30,11 @@ from trajectory_platform_tests.sources.test_oro_api import (
     a_result,
     a_run,
     an_entry,
-    small_world,
 )
 
 NEXT = DAY + timedelta(days=1)
 R3 = R1[:-1] + "3"
 INVALIDATED = {"invalidated_at": "2026-05-06T12:00:00Z", "is_included": False}
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeOro]:
-    with serving(small_world()) as server:
-        yield server
-
-
-@pytest.fixture
-def setup(fake: FakeOro, tmp_path: Path) -> Setup:
-    return Setup(fake, tmp_path)
 
 
 def due(setup: Setup, last: date = DAY) -> list[date]:

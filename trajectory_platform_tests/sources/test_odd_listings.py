@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,8 @@ import pytest
 pytest.importorskip("oro_sdk", reason="the client is oro-sdk's")
 
 from trajectory_platform.sources.oro_api import open_days
-from trajectory_platform_tests.sources.oro_fake import FakeOro, serving
-from trajectory_platform_tests.sources.test_oro_api import DAY, RACE, V1, Setup, small_world
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeOro]:
-    with serving(small_world()) as server:
-        yield server
+from trajectory_platform_tests.sources.oro_fake import FakeOro
+from trajectory_platform_tests.sources.test_oro_api import DAY, RACE, V1, Setup
 
 
 @pytest.mark.parametrize("moment", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"], ids=["last", "first"])

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from threading import Barrier
@@ -104,12 +103,6 @@ def small_world() -> World:
     return world
 
 
-@pytest.fixture
-def fake() -> Iterator[FakeOro]:
-    with serving(small_world()) as server:
-        yield server
-
-
 class Setup:
     """One state folder and one data root against one server."""
 
@@ -149,11 +142,6 @@ class Setup:
 
     def lines(self, name: str, day: date = DAY) -> list[Any]:
         return [json.loads(line) for line in self.files(day)[name].splitlines()]
-
-
-@pytest.fixture
-def setup(fake: FakeOro, tmp_path: Path) -> Setup:
-    return Setup(fake, tmp_path)
 
 
 def names(*pairs: tuple[str, str]) -> set[tuple[str, str]]:
